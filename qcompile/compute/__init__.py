@@ -1,0 +1,1 @@
+"""From a description to tensor expressions: spec -> TE -> PrimFunc with named blocks."""

@@ -1,0 +1,315 @@
+"""Convolution and matrix product as TE: centre, accumulate, requantize, with the channels in blocks of lanes.
+
+    input --centred--> int16, zero point subtracted, padding 0 ---+
+    filter --packed_filter--> int16, zero point subtracted --------+--accumulate--> int32
+    int32 --requantize (bias, multiplier, zero point)--> codes in blocks --output--> the output's layout
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import te, tirx
+
+from ..spec import Convolution, ConvolutionInteger, MatrixMultiply, MatrixMultiplyInteger
+from .computation import Builder, Computation
+from .form import AccumulateForm, ChannelBlocks
+from .rounding import float32, saturated_code
+
+
+def convolution(operator: Convolution, known: frozenset[str], form: AccumulateForm) -> Computation:
+    """The TE of QuantizedLinearConvolution and ConvolutionInteger; a 1-D one is 2-D with a height of 1."""
+    build = Builder(operator, known)
+    geometry = Geometry(operator, form)
+    blocks = geometry.blocks
+    centred = _centred_input(build, geometry)
+    packed = _packed_filter(build, geometry)
+    axes = [
+        te.reduce_axis((0, extent), name=name)
+        for name, extent in zip(("kh", "kw", "c"), (*geometry.kernel, geometry.filter_channels), strict=True)
+    ]
+
+    def product(n: Any, h: Any, w: Any, g: Any, b: Any, i: Any) -> Any:
+        kh, kw, c = axes
+        row, column = (
+            position * stride + tap * dilation
+            for position, stride, tap, dilation in zip(
+                (h, w), geometry.strides, (kh, kw), geometry.dilations, strict=True
+            )
+        )
+        tap = centred[n, row, column, c, b, i] if form.channelwise else centred[n, row, column, g, c]
+        return te.sum(tap.astype("int32") * packed[g, b, kh, kw, c, i].astype("int32"), axis=axes)
+
+    shape = (operator.batch, *geometry.computed, *blocks.shape)
+    codes = te.compute(shape, product, name="accumulate")
+    if not isinstance(operator, ConvolutionInteger):
+        codes = _requantized_channels(build, operator, blocks, codes, "filter_scale", "input_scale")
+    return build.finish([("output", _convolution_output(geometry, codes))])
+
+
+class Geometry:
+    """Sizes of a convolution with two spatial axes, in the arrangement of `form`."""
+
+    def __init__(self, operator: Convolution, form: AccumulateForm):
+        def two(values: tuple[int, ...] | None, filler: int) -> tuple[int, int]:
+            height, width = (filler,) * (2 - operator.spatial_rank) + tuple(values or ())
+            return height, width
+
+        self.operator = operator
+        self.form = form
+        self.input = two(operator.input_spatial, 1)
+        self.output = two(operator.output_spatial, 1)
+        self.kernel = two(operator.filter_spatial, 1)
+        self.strides = two(operator.strides, 1)
+        self.dilations = two(operator.dilations, 1)
+        self.start_padding = two(operator.start_padding, 0)
+        self.filter_channels = operator.filter_channels
+        self.group_width = operator.output_channels // operator.group_count
+        if form.channelwise:
+            self.blocks = ChannelBlocks(1, operator.output_channels, form.lanes)
+        else:
+            self.blocks = ChannelBlocks(operator.group_count, self.group_width, form.lanes)
+        #: output positions that are computed: rows are rounded up to whole tiles
+        self.computed = self.output[0], -(-self.output[1] // form.tile) * form.tile
+        #: extent of the centred input that the computed positions read
+        self.padded = tuple(
+            (positions - 1) * stride + (taps - 1) * dilation + 1
+            for positions, stride, taps, dilation in zip(
+                self.computed, self.strides, self.kernel, self.dilations, strict=True
+            )
+        )
+
+
+def _centred_input(build: Builder, geometry: Geometry) -> te.Tensor:
+    """int16 [N, HP, WP, G, C / G], or [N, HP, WP, C / G, blocks, lanes] channelwise."""
+    operator = geometry.operator
+    last = operator.channels_last
+    height, width = geometry.input
+    shape = (operator.batch, height, width, operator.channels)
+    raw = build.raw("input", shape if last else (operator.batch, operator.channels, height, width))
+    zero_point = build.scalar_or_vector("input_zero_point", "int16")
+
+    def element(n: Any, h: Any, w: Any, channel: Any, valid: list[Any]) -> Any:
+        row, column = h - geometry.start_padding[0], w - geometry.start_padding[1]
+        value = raw[n, row, column, channel] if last else raw[n, channel, row, column]
+        inside = [
+            condition
+            for position, size, start, extent in zip(
+                (row, column), geometry.input, geometry.start_padding, geometry.padded, strict=True
+            )
+            for condition, needed in (
+                (position >= 0, start > 0),
+                (position < size, extent - start > size),
+            )
+            if needed
+        ]
+        return _select([*inside, *valid], value.astype("int16") - zero_point(0), tirx.const(0, "int16"))
+
+    if geometry.form.channelwise:
+        blocks = geometry.blocks
+
+        def expanded(n: Any, h: Any, w: Any, c: Any, b: Any, i: Any) -> Any:
+            output_channel = b * blocks.lanes + i
+            valid = [] if blocks.is_full else [output_channel < blocks.width]
+            group = output_channel // geometry.group_width
+            return element(n, h, w, group * geometry.filter_channels + c, valid)
+
+        shape = (operator.batch, *geometry.padded, geometry.filter_channels, blocks.blocks, blocks.lanes)
+        return te.compute(shape, expanded, name="centred")
+    return te.compute(
+        (operator.batch, *geometry.padded, operator.group_count, geometry.filter_channels),
+        lambda n, h, w, g, c: element(n, h, w, g * geometry.filter_channels + c, []),
+        name="centred",
+    )
+
+
+def _packed_filter(build: Builder, geometry: Geometry) -> te.Tensor:
+    """int16 [groups, blocks, KH, KW, C / G, lanes], the zero point subtracted, 0 in the empty lanes."""
+    operator, blocks = geometry.operator, geometry.blocks
+    shape = (*blocks.shape[:2], *geometry.kernel, geometry.filter_channels, blocks.lanes)
+
+    def stage(g: Any, b: Any, kh: Any, kw: Any, c: Any, i: Any) -> Any:
+        outputs, channels = operator.output_channels, geometry.filter_channels
+        raw = build.raw(
+            "filter",
+            (outputs, *geometry.kernel, channels) if operator.channels_last else (outputs, channels, *geometry.kernel),
+        )
+        zero_point = build.scalar_or_vector("filter_zero_point", "int16")
+        channel, valid = _channel(blocks, g, b, i)
+        value = raw[channel, kh, kw, c] if operator.channels_last else raw[channel, c, kh, kw]
+        return _select(valid, value.astype("int16") - zero_point(channel), tirx.const(0, "int16"))
+
+    return build.derived("packed_filter", ("filter", "filter_zero_point"), "int16", shape, stage)
+
+
+def _channel(blocks: ChannelBlocks, g: Any, b: Any, i: Any) -> tuple[Any, list[Any]]:
+    """The channel of a lane, and the condition under which the lane is not empty."""
+    within = b * blocks.lanes + i
+    valid = [] if blocks.is_full else [within < blocks.width]
+    return g * blocks.width + within, valid
+
+
+def _select(conditions: list[Any], value: Any, otherwise: Any) -> Any:
+    return tirx.if_then_else(tirx.all(*conditions), value, otherwise) if conditions else value
+
+
+def _blocked_parameters(
+    build: Builder, blocks: ChannelBlocks, input_scale: str, channel_scale: str
+) -> tuple[te.Tensor, te.Tensor | None]:
+    """multiplier (float32) and bias (int32 or None), each [groups, blocks, lanes]."""
+
+    def multiplier(g: Any, b: Any, i: Any) -> Any:
+        channel, valid = _channel(blocks, g, b, i)
+        one_scale = build.scalar_or_vector(input_scale, "float32")
+        other_scale = build.scalar_or_vector(channel_scale, "float32")
+        output_scale = build.scalar_or_vector("output_scale", "float32")
+        return _select(valid, one_scale(0) * other_scale(channel) / output_scale(0), float32(1.0))
+
+    def bias(g: Any, b: Any, i: Any) -> Any:
+        channel, valid = _channel(blocks, g, b, i)
+        return _select(valid, build.raw("bias")[channel], tirx.const(0, "int32"))
+
+    scales = (input_scale, channel_scale, "output_scale")
+    multipliers = build.derived("multiplier", scales, "float32", blocks.shape, multiplier)
+    return multipliers, _blocked_bias(build, blocks, bias)
+
+
+def _blocked_bias(build: Builder, blocks: ChannelBlocks, stage: Callable[..., Any]) -> te.Tensor | None:
+    if not build.exists("bias"):
+        return None
+    return build.derived("packed_bias", ("bias",), "int32", blocks.shape, stage)
+
+
+def _requantized_channels(
+    build: Builder, operator: Any, blocks: ChannelBlocks, sums: te.Tensor, channel_scale: str, input_scale: str
+) -> te.Tensor:
+    """Codes of the shape of `sums` [..., groups, blocks, lanes], with parameters per channel."""
+    multiplier, bias = _blocked_parameters(build, blocks, input_scale, channel_scale)
+    zero_point = build.scalar_or_vector("output_zero_point", "int32")
+
+    def stage(*indices: Any) -> Any:
+        total = sums[indices] if bias is None else sums[indices] + bias[indices[-3:]]
+        scaled = total.astype("float32") * multiplier[indices[-3:]]
+        return saturated_code(scaled, zero_point(0), operator.output_range, operator.output_dtype)
+
+    return te.compute(sums.shape, stage, name="requantize")
+
+
+def _convolution_output(geometry: Geometry, codes: te.Tensor) -> te.Tensor:
+    """The codes in the output's layout; nothing to do where the blocks are that layout already."""
+    operator, blocks, lanes = geometry.operator, geometry.blocks, geometry.form.lanes
+    height, width = geometry.output
+    if operator.channels_last:
+        if blocks.is_full and geometry.computed == geometry.output:
+            return codes
+        return te.compute(
+            (operator.batch, height, width, blocks.groups, blocks.width),
+            lambda n, h, w, g, o: codes[n, h, w, g, o // lanes, o % lanes],
+            name="output",
+        )
+    return te.compute(
+        (operator.batch, blocks.groups, blocks.width, height, width),
+        lambda n, g, o, h, w: codes[n, h, w, g, o // lanes, o % lanes],
+        name="output",
+    )
+
+
+def matrix_multiply(operator: MatrixMultiply, known: frozenset[str], form: AccumulateForm) -> Computation:
+    """The TE of QuantizedLinearMatrixMultiply and MatrixMultiplyInteger."""
+    build = Builder(operator, known)
+    blocks = ChannelBlocks(1, operator.columns, form.lanes)
+    rows = -(-operator.rows // form.tile) * form.tile
+    batch_rank = len(operator.batch_shape)
+    centred = _centred_matrix(build, operator, rows)
+    packed = _packed_matrix(build, operator, blocks)
+    axis = te.reduce_axis((0, operator.depth), name="k")
+
+    def product(*indices: Any) -> Any:
+        batch, (row, b, i) = indices[:batch_rank], indices[batch_rank:]
+        one = centred[(*_broadcast(batch, operator.a.shape[:-2]), row, axis)]
+        other = packed[(*_broadcast(batch, operator.b.shape[:-2]), b, axis, i)]
+        return te.sum(one.astype("int32") * other.astype("int32"), axis=axis)
+
+    codes = te.compute((*operator.batch_shape, rows, blocks.blocks, blocks.lanes), product, name="accumulate")
+    if not isinstance(operator, MatrixMultiplyInteger):
+        codes = _requantized_matrix(build, operator, blocks, codes)
+    if blocks.is_full and rows == operator.rows:
+        return build.finish([("output", codes)])
+    output = te.compute(
+        operator.output_shape,
+        lambda *at: codes[(*at[:-1], at[-1] // form.lanes, at[-1] % form.lanes)],
+        name="output",
+    )
+    return build.finish([("output", output)])
+
+
+def _broadcast(batch: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """The batch indices of an operand with these batch axes, by NumPy's rules."""
+    own = batch[len(batch) - len(shape) :]
+    return tuple(0 if size == 1 else index for index, size in zip(own, shape, strict=True))
+
+
+def _centred_matrix(build: Builder, operator: MatrixMultiply, rows: int) -> te.Tensor:
+    """int16 [..., M rounded up, K]."""
+    raw = build.raw("a")
+    zero_point = build.scalar_or_vector("a_zero_point", "int16")
+
+    def stage(*indices: Any) -> Any:
+        row = indices[-2]
+        valid = [] if rows == operator.rows else [row < operator.rows]
+        return _select(valid, raw[indices].astype("int16") - zero_point(row), tirx.const(0, "int16"))
+
+    return te.compute((*operator.a.shape[:-2], rows, operator.depth), stage, name="centred")
+
+
+def _packed_matrix(build: Builder, operator: MatrixMultiply, blocks: ChannelBlocks) -> te.Tensor:
+    """int16 [..., blocks, K, lanes], the zero point subtracted, 0 in the empty lanes."""
+
+    def stage(*indices: Any) -> Any:
+        *batch, b, k, i = indices
+        column, valid = _channel(blocks, 0, b, i)
+        zero_point = build.scalar_or_vector("b_zero_point", "int16")
+        value = build.raw("b")[(*batch, k, column)].astype("int16")
+        return _select(valid, value - zero_point(column), tirx.const(0, "int16"))
+
+    shape = (*operator.b.shape[:-2], blocks.blocks, operator.depth, blocks.lanes)
+    return build.derived("packed_filter", ("b", "b_zero_point"), "int16", shape, stage)
+
+
+def _requantized_matrix(build: Builder, operator: Any, blocks: ChannelBlocks, sums: te.Tensor) -> te.Tensor:
+    """Codes of the shape of `sums` [..., M, blocks, lanes]; the multiplier is a matrix where rows have parameters."""
+    if operator.a_scale == "per_tensor" and operator.output_scale == "per_tensor":
+        multiplier, bias = _blocked_parameters(build, blocks, "a_scale", "b_scale")
+
+        def factor(row: Any, b: Any, i: Any) -> Any:
+            return multiplier[0, b, i]
+    else:
+        a_scale, b_scale, output_scale = (
+            build.scalar_or_vector(name, "float32") for name in ("a_scale", "b_scale", "output_scale")
+        )
+        bias = _blocked_bias(
+            build,
+            blocks,
+            lambda g, b, i: _select(
+                _channel(blocks, g, b, i)[1], build.raw("bias")[_channel(blocks, g, b, i)[0]], tirx.const(0, "int32")
+            ),
+        )
+        last_row, last_column = operator.rows - 1, operator.columns - 1
+
+        def factor(row: Any, b: Any, i: Any) -> Any:
+            # rows and lanes that are rounded up read the last parameter; nothing of theirs is kept
+            row = tirx.min(row, last_row)
+            column = tirx.min(b * blocks.lanes + i, last_column)
+            return a_scale(row) * b_scale(column) / output_scale(row)
+
+    zero_point = build.scalar_or_vector("output_zero_point", "int32")
+
+    def stage(*indices: Any) -> Any:
+        row, b, i = indices[-3:]
+        total = sums[indices] if bias is None else sums[indices] + bias[0, b, i]
+        own_zero_point = zero_point(tirx.min(row, operator.rows - 1))
+        scaled = total.astype("float32") * factor(row, b, i)
+        return saturated_code(scaled, own_zero_point, operator.output_range, operator.output_dtype)
+
+    return te.compute(sums.shape, stage, name="requantize")

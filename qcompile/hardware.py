@@ -1,0 +1,99 @@
+"""Hardware: one target file, loaded and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from . import resources
+from .errors import TargetFileError, UnknownNameError
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The facts of one target.
+
+    Args:
+        name: the target's name.
+        description: a line for people.
+        kind: "cpu".
+        architecture: machine name as in `uname -m`.
+        required_features: CPU features without which the kernels must not run, as named in `runtime.cpu_features`.
+        code_generators: code generators that TVM must have.
+        rules: schedule rules in order of preference.
+        vector_bits: width of an integer vector.
+        target: the dictionary for `tvm.target.Target`.
+    """
+
+    name: str
+    description: str
+    kind: str
+    architecture: str
+    required_features: tuple[str, ...]
+    code_generators: tuple[str, ...]
+    rules: tuple[str, ...]
+    vector_bits: int
+    target: Mapping[str, Any]
+
+    @property
+    def int32_lanes(self) -> int:
+        """int32 elements in one vector."""
+        return self.vector_bits // 32
+
+
+_TYPES: dict[str, type] = {"vector_bits": int, "target": dict}
+_LISTS = ("required_features", "code_generators", "rules")
+
+
+def load(name_or_path: str) -> Hardware:
+    """The hardware of a target's name, or of a target file of the user's own.
+
+    Raises:
+        UnknownNameError: no target of that name.
+        TargetFileError: the file cannot be read or a field is missing, unknown or of the wrong type.
+    """
+    if name_or_path in resources.target_names():
+        return _check(resources.read_target(name_or_path), name_or_path)
+    path = Path(name_or_path)
+    if path.suffix == ".toml":
+        return _check(resources.read_toml(path, "The target file"), name_or_path)
+    raise UnknownNameError(
+        "Unknown target.",
+        given=repr(name_or_path),
+        accepted=", ".join(["host", *resources.target_names()]) + ", or the path of a target file (.toml)",
+    )
+
+
+def load_all() -> list[Hardware]:
+    """All targets that come with the package, by name."""
+    return [load(name) for name in resources.target_names()]
+
+
+def _check(content: Mapping[str, Any], origin: str) -> Hardware:
+    names = [field.name for field in fields(Hardware)]
+    for name in content:
+        if name not in names:
+            raise TargetFileError(f"Target file {origin}: unknown field.", given=name, accepted=", ".join(names))
+    values: dict[str, Any] = {}
+    for name in names:
+        if name not in content:
+            raise TargetFileError(f"Target file {origin}: the field {name!r} is missing.")
+        value = content[name]
+        if name in _LISTS:
+            if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+                raise TargetFileError(f"Target file {origin}: {name} must be a list of strings.", given=repr(value))
+            value = tuple(value)
+        elif not isinstance(value, _TYPES.get(name, str)):
+            expected = _TYPES.get(name, str).__name__
+            raise TargetFileError(f"Target file {origin}: {name} has the wrong type.", given=repr(value),
+                                  accepted=expected)  # fmt: skip
+        values[name] = value
+    if values["kind"] != "cpu":
+        raise TargetFileError(f"Target file {origin}: unknown kind.", given=values["kind"], accepted="cpu")
+    if values["vector_bits"] not in (128, 256, 512):
+        raise TargetFileError(
+            f"Target file {origin}: vector_bits is wrong.", given=values["vector_bits"], accepted="128, 256 or 512"
+        )
+    return Hardware(**values)

@@ -1,0 +1,56 @@
+"""The only reader of the data files in schedules/ and targets/."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from .errors import TargetFileError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_PACKAGE = Path(__file__).resolve().parent
+_TARGETS = _PACKAGE / "targets"
+_SCHEDULES = _PACKAGE / "schedules"
+_MAXIMUM_BYTES = 1 << 20
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Parses a TOML file.
+
+    Raises:
+        TargetFileError: it cannot be read, is too large, or is no TOML; `what` names it in the message.
+    """
+    try:
+        if path.stat().st_size > _MAXIMUM_BYTES:
+            raise TargetFileError(f"{what} {path} is too large.", accepted=f"at most {_MAXIMUM_BYTES} bytes")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise TargetFileError(f"{what} {path} cannot be read: {error}.") from error
+
+
+def target_names() -> list[str]:
+    """Names of the targets that come with the package."""
+    return sorted(path.stem for path in _TARGETS.glob("*.toml"))
+
+
+def read_target(name: str) -> dict[str, Any]:
+    """The content of a target's file."""
+    return read_toml(_TARGETS / f"{name}.toml", "The target file")
+
+
+def read_defaults(target: str) -> dict[str, dict[str, Any]]:
+    """rule -> knob -> value, as reviewed for a target; empty where there are none."""
+    path = _SCHEDULES / target / "defaults.toml"
+    return read_toml(path, "The file of default knobs") if path.is_file() else {}
+
+
+def source_files() -> list[Path]:
+    """All Python sources of the package, and the data they read, in a fixed order."""
+    patterns = ("*.py", "*.toml", "*.c", "*.h")
+    roots = (_PACKAGE, _TARGETS.resolve(), _SCHEDULES.resolve())
+    return sorted({path for root in roots for pattern in patterns for path in root.rglob(pattern)})
