@@ -1,1 +1,102 @@
-"""qcompile."""
+"""qcompile compiles quantized operators into exact, fast native modules for several hardware targets.
+
+    import qcompile as qc
+    kernel = qc.compile(qc.QuantizedLinearConvolution(...), target="host", constants={...})
+    y = kernel(input=x)
+
+All names are loaded when they are first used: `import qcompile` and `qcompile.load` need no compiler code.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+#: public name -> module that defines it
+_PUBLIC = {
+    "compile": "pipeline",
+    "load": "runtime.kernel",
+    "reference": "reference",
+    "run_onnx": "frontends.onnx",
+    "verify": "verification",
+    "Bundle": "runtime.kernel",
+    "Kernel": "runtime.kernel",
+    "Tensor": "spec",
+    "QuantizedLinearConvolution": "spec",
+    "QuantizedLinearMatrixMultiply": "spec",
+    "ConvolutionInteger": "spec",
+    "MatrixMultiplyInteger": "spec",
+    "Requantize": "spec",
+    "QuantizeLinear": "spec",
+    "DequantizeLinear": "spec",
+    "DynamicQuantizeLinear": "spec",
+    "QuantizeV2": "spec",
+    "QCompileError": "errors",
+    "InvalidOperatorError": "errors",
+    "InvalidTensorError": "errors",
+    "InvalidQuantizationError": "errors",
+    "AccumulatorOverflowError": "errors",
+    "AccumulatorOverflowWarning": "errors",
+    "BundleError": "errors",
+    "IncompatibleMachineError": "errors",
+    "KernelError": "errors",
+    "LoweringError": "errors",
+    "MissingDependencyError": "errors",
+    "ModelError": "errors",
+    "TargetFileError": "errors",
+    "ToolchainError": "errors",
+    "UnknownNameError": "errors",
+    "UnsupportedError": "errors",
+}
+__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - names of the table
+
+if TYPE_CHECKING:
+    from .errors import (
+        AccumulatorOverflowError,
+        AccumulatorOverflowWarning,
+        BundleError,
+        IncompatibleMachineError,
+        InvalidOperatorError,
+        InvalidQuantizationError,
+        InvalidTensorError,
+        KernelError,
+        LoweringError,
+        MissingDependencyError,
+        ModelError,
+        QCompileError,
+        TargetFileError,
+        ToolchainError,
+        UnknownNameError,
+        UnsupportedError,
+    )
+    from .frontends.onnx import run_onnx
+    from .pipeline import compile  # noqa: A004
+    from .reference import reference
+    from .runtime.kernel import Bundle, Kernel, load
+    from .spec import (
+        ConvolutionInteger,
+        DequantizeLinear,
+        DynamicQuantizeLinear,
+        MatrixMultiplyInteger,
+        QuantizedLinearConvolution,
+        QuantizedLinearMatrixMultiply,
+        QuantizeLinear,
+        QuantizeV2,
+        Requantize,
+        Tensor,
+    )
+    from .verification import verify
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'qcompile' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

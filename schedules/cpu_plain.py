@@ -7,16 +7,17 @@ in registers, one broadcast input element after the other. Elementwise: whole ve
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tvm
-from tvm.s_tir import Schedule
-
-from qcompile.compute.computation import Computation
-from qcompile.compute.elementwise import rows_of
-from qcompile.compute.form import AccumulateForm, ElementwiseForm
+from qcompile.compute.form import AccumulateForm, ElementwiseForm, rows_of
 from qcompile.hardware import Hardware
 from qcompile.spec import Convolution, DynamicQuantizeLinear, MatrixMultiply, Operator
+
+if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
+    import tvm
+    from tvm.s_tir import Schedule
+
+    from qcompile.compute.computation import Computation
 
 name = "cpu_plain"
 version = 1
@@ -47,6 +48,9 @@ def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> An
 
 def schedule(operator: Operator, computation: Computation, form: Any, knobs: Mapping[str, int]) -> tvm.IRModule:
     """Schedules the named blocks of a computation."""
+    import tvm
+    from tvm.s_tir import Schedule
+
     state = Schedule(tvm.IRModule({"main": computation.function}))
     parallel = operator.operations >= knobs["serial_operations"]
     if isinstance(operator, (Convolution, MatrixMultiply)):

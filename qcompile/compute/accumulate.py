@@ -14,7 +14,7 @@ from tvm import te, tirx
 
 from ..spec import Convolution, ConvolutionInteger, MatrixMultiply, MatrixMultiplyInteger
 from .computation import Builder, Computation
-from .form import AccumulateForm, ChannelBlocks
+from .form import AccumulateForm, ChannelBlocks, channel_blocks
 from .rounding import float32, saturated_code
 
 
@@ -66,10 +66,7 @@ class Geometry:
         self.start_padding = two(operator.start_padding, 0)
         self.filter_channels = operator.filter_channels
         self.group_width = operator.output_channels // operator.group_count
-        if form.channelwise:
-            self.blocks = ChannelBlocks(1, operator.output_channels, form.lanes)
-        else:
-            self.blocks = ChannelBlocks(operator.group_count, self.group_width, form.lanes)
+        self.blocks = channel_blocks(operator, form)
         #: output positions that are computed: rows are rounded up to whole tiles
         self.computed = self.output[0], -(-self.output[1] // form.tile) * form.tile
         #: extent of the centred input that the computed positions read
@@ -218,7 +215,7 @@ def _convolution_output(geometry: Geometry, codes: te.Tensor) -> te.Tensor:
 def matrix_multiply(operator: MatrixMultiply, known: frozenset[str], form: AccumulateForm) -> Computation:
     """The TE of QuantizedLinearMatrixMultiply and MatrixMultiplyInteger."""
     build = Builder(operator, known)
-    blocks = ChannelBlocks(1, operator.columns, form.lanes)
+    blocks = channel_blocks(operator, form)
     rows = -(-operator.rows // form.tile) * form.tile
     batch_rank = len(operator.batch_shape)
     centred = _centred_matrix(build, operator, rows)

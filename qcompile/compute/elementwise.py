@@ -6,9 +6,7 @@ parameter; where they are few, the parameters are spread into a vector of whole 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import te, tirx
@@ -16,43 +14,8 @@ from tvm import te, tirx
 from ..spec import DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear, Requantize
 from ..spec.tensor import INTEGER_RANGES
 from .computation import Builder, Computation
-from .form import ElementwiseForm
+from .form import ElementwiseForm, Rows, rows_of
 from .rounding import clamp, float32, round_half_even, saturated_code
-
-#: From this many elements behind the axis on, a row of them has one parameter.
-LONG_ROW = 32
-
-
-@dataclass(frozen=True)
-class Rows:
-    """How parameters per axis lie along the flat tensor.
-
-    Args:
-        count: length of the axis.
-        inner: elements behind the axis.
-        segment: elements after which the pattern of the parameters starts again, or one row of one parameter.
-        spread: whether a vector of `segment` parameters is read along with the elements.
-    """
-
-    count: int
-    inner: int
-    segment: int
-    spread: bool
-
-
-def rows_of(operator: Any, form: ElementwiseForm) -> Rows:
-    """The arrangement of an elementwise operator's parameters."""
-    shape = operator.input.shape
-    if not any(tensor.is_parameter and tensor.shape != () for tensor in operator.tensors):
-        return Rows(1, operator.input.elements, operator.input.elements, spread=False)
-    inner = math.prod(shape[operator.axis + 1 :])
-    count = shape[operator.axis]
-    if inner >= LONG_ROW:
-        return Rows(count, inner, inner, spread=False)
-    pattern = count * inner
-    repeats = -(-form.lanes // pattern) if pattern < form.lanes else 1
-    return Rows(count, inner, min(pattern * repeats, operator.input.elements), spread=True)
-
 
 def _parameter(
     build: Builder, rows: Rows, name: str, dtype: str, sources: tuple[str, ...], value: Callable[[Any], Any]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
+
+from ..spec import Convolution, MatrixMultiply, Operator
 
 
 @dataclass(frozen=True)
@@ -58,3 +62,47 @@ class ChannelBlocks:
     def shape(self) -> tuple[int, int, int]:
         """(groups, blocks, lanes)."""
         return self.groups, self.blocks, self.lanes
+
+
+def channel_blocks(operator: Operator, form: AccumulateForm) -> ChannelBlocks:
+    """The blocks of a convolution's output channels, or of a matrix product's columns."""
+    if isinstance(operator, MatrixMultiply):
+        return ChannelBlocks(1, operator.columns, form.lanes)
+    assert isinstance(operator, Convolution)
+    groups = 1 if form.channelwise else operator.group_count
+    return ChannelBlocks(groups, operator.output_channels // groups, form.lanes)
+
+
+#: From this many elements behind the axis on, a row of them has one parameter.
+LONG_ROW = 32
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How parameters per axis lie along the flat tensor.
+
+    Args:
+        count: length of the axis.
+        inner: elements behind the axis.
+        segment: elements after which the pattern of the parameters starts again, or one row of one parameter.
+        spread: whether a vector of `segment` parameters is read along with the elements.
+    """
+
+    count: int
+    inner: int
+    segment: int
+    spread: bool
+
+
+def rows_of(operator: Any, form: ElementwiseForm) -> Rows:
+    """The arrangement of an elementwise operator's parameters."""
+    shape = operator.input.shape
+    if not any(tensor.is_parameter and tensor.shape != () for tensor in operator.tensors):
+        return Rows(1, operator.input.elements, operator.input.elements, spread=False)
+    inner = math.prod(shape[operator.axis + 1 :])
+    count = shape[operator.axis]
+    if inner >= LONG_ROW:
+        return Rows(count, inner, inner, spread=False)
+    pattern = count * inner
+    repeats = -(-form.lanes // pattern) if pattern < form.lanes else 1
+    return Rows(count, inner, min(pattern * repeats, operator.input.elements), spread=True)

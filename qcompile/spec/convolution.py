@@ -18,6 +18,8 @@ from .values import check_multiplier
 class Convolution(Operator):
     """Geometry of a 1-D or 2-D convolution, shared by the two operators."""
 
+    has_layout: ClassVar[bool] = True
+
     input: Tensor
     filter: Tensor
     strides: tuple[int, ...] | None
@@ -243,7 +245,7 @@ class QuantizedLinearConvolution(Convolution):
 
     @cached_property
     def outputs(self) -> tuple[TensorRole, ...]:
-        """output."""
+        """Output."""
         return (TensorRole("output", self.output_dtype, self.output_shape, "output"),)
 
     @property

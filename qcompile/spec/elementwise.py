@@ -106,7 +106,7 @@ class Requantize(Elementwise):
 
     @cached_property
     def outputs(self) -> tuple[TensorRole, ...]:
-        """output."""
+        """Output."""
         return (self.output(self.output_dtype),)
 
     @property
@@ -162,7 +162,7 @@ class QuantizeLinear(Elementwise):
 
     @cached_property
     def outputs(self) -> tuple[TensorRole, ...]:
-        """output."""
+        """Output."""
         return (self.output(self.output_dtype),)
 
 
@@ -237,12 +237,12 @@ class DynamicQuantizeLinear(Elementwise):
 
     @cached_property
     def tensors(self) -> tuple[TensorRole, ...]:
-        """input."""
+        """Input."""
         return (TensorRole("input", "float32", self.input.shape, "data"),)
 
     @cached_property
     def outputs(self) -> tuple[TensorRole, ...]:
-        """output (uint8), scale (float32), zero_point (uint8)."""
+        """Output (uint8), scale (float32), zero_point (uint8)."""
         return (
             self.output("uint8"),
             TensorRole("scale", "float32", (), "output"),

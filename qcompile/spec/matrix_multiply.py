@@ -160,7 +160,7 @@ class QuantizedLinearMatrixMultiply(MatrixMultiply):
 
     @cached_property
     def outputs(self) -> tuple[TensorRole, ...]:
-        """output."""
+        """Output."""
         return (TensorRole("output", self.output_dtype, self.output_shape, "output"),)
 
     @property

@@ -179,7 +179,7 @@ def parse(name: str) -> Operator:
     """
     try:
         operator = _parse(name)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, ArithmeticError) as error:
         raise _not_a_name(name) from error
     if operator.name != name:
         raise _not_a_name(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -19,6 +19,8 @@ class Operator:
 
     #: The first word of a kernel's name.
     family: ClassVar[str]
+    #: Whether the layout of its tensors has a meaning.
+    has_layout: ClassVar[bool] = False
 
     @cached_property
     def tensors(self) -> tuple[TensorRole, ...]:
@@ -78,6 +80,8 @@ class Operator:
                 given=f"shape {tensor.shape}",
                 accepted=f"{min(ranks)} to {max(ranks)} axes",
             )
+        if not self.has_layout:  # equal operators must compare equal
+            self.replace(field, replace(tensor, layout="NCHW"))
 
     def require_choice(self, field: str, choices: tuple[Any, ...]) -> None:
         """Checks that a field has one of these values."""

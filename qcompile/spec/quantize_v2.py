@@ -68,7 +68,7 @@ class QuantizeV2(Operator):
         )
         try:
             self.replace("ensure_minimum_range", float(self.ensure_minimum_range))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             self.require(False, "ensure_minimum_range must be a number.", given=repr(self.ensure_minimum_range))
         self.require(
             math.isfinite(self.ensure_minimum_range),
@@ -90,8 +90,8 @@ class QuantizeV2(Operator):
     @cached_property
     def outputs(self) -> tuple[TensorRole, ...]:
         """output, output_min, output_max."""
-        # an axis of length 1 under MIN_FIRST runs per tensor and returns scalars
-        shape = self.tensors[1].shape if self.mode != "MIN_FIRST" else ()
+        # TensorFlow runs an axis of length 1 per tensor and returns scalars
+        shape = self.tensors[1].shape if self.tensors[1].shape != (1,) else ()
         return (
             TensorRole("output", self.output_dtype, self.input.shape, "output"),
             TensorRole("output_min", "float32", shape, "output"),

@@ -130,7 +130,7 @@ class TensorRole:
             shapes += _broadcast_shapes(self)
         elif self.shape == ():
             shapes += [(1,) * rank for rank in range(1, 5)]
-        else:
+        elif self.role != "range":  # TensorFlow wants exactly one range per slice
             shapes += [(), (1,), *_broadcast_shapes(self)]
         return list(dict.fromkeys(shapes))
 
@@ -145,5 +145,5 @@ def _broadcast_shapes(tensor: TensorRole) -> Iterable[tuple[int, ...]]:
     rank, axis = tensor.broadcast
     full = [1] * rank
     full[axis] = tensor.shape[0]
-    for start in range(0, axis + 1):
+    for start in range(axis + 1):
         yield tuple(full[start:])

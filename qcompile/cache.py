@@ -1,0 +1,79 @@
+"""A cache of compiled kernels on disk, addressed by the content of everything that determines them.
+
+The folder is `QCOMPILE_CACHE`, else `$XDG_CACHE_HOME/qcompile`, else `~/.cache/qcompile`; "off" disables it. An entry
+carries its checksum: a damaged one counts as missing.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from . import resources
+from .errors import BundleError, CacheWarning
+from .files import write_atomically
+
+_CHECKSUM_BYTES = 32
+
+
+def folder() -> Path | None:
+    """The cache's folder, or None where it is disabled."""
+    chosen = os.environ.get("QCOMPILE_CACHE", "")
+    if chosen.lower() == "off":
+        return None
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "qcompile"
+
+
+def digest(*parts: object) -> str:
+    """A key of the text forms of the parts; their order and boundaries matter."""
+    state = hashlib.sha256()
+    for part in parts:
+        content = part if isinstance(part, bytes) else str(part).encode()
+        state.update(len(content).to_bytes(8, "little"))
+        state.update(content)
+    return state.hexdigest()
+
+
+@functools.cache
+def source_digest() -> str:
+    """Changes with every source file of the package, so that no entry outlives the code that made it."""
+    return digest(*(part for path in resources.source_files() for part in (path.name, path.read_bytes())))
+
+
+def cached(key: str, make: Callable[[], bytes]) -> bytes:
+    """The entry of `key`; made, and stored, where it is missing. A cache that cannot be written is a warning."""
+    root = folder()
+    if root is None:
+        return make()
+    path = root / key[:2] / key[2:]
+    content = _read(path)
+    if content is None:
+        content = make()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_atomically(path, hashlib.sha256(content).digest() + content, "The cache entry")
+        except (OSError, BundleError) as error:
+            problem = error.problem if isinstance(error, BundleError) else str(error)
+            warnings.warn(
+                f"The cache of compiled kernels is not used: {problem} Set QCOMPILE_CACHE to a writable folder, or to "
+                "'off'.",
+                CacheWarning,
+                stacklevel=2,
+            )
+    return content
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        stored = path.read_bytes()
+    except OSError:
+        return None
+    content = stored[_CHECKSUM_BYTES:]
+    return content if hashlib.sha256(content).digest() == stored[:_CHECKSUM_BYTES] else None

@@ -1,0 +1,1 @@
+"""Readers of other formats: they turn models into operator descriptions and constants."""

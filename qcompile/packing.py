@@ -1,0 +1,115 @@
+"""Constants folded at compile time: filters packed, scales combined, parameters spread, in NumPy.
+
+Each function computes what the stage of the same name in `compute` would compute in the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .compute.form import AccumulateForm, ChannelBlocks, channel_blocks, rows_of
+from .spec import Convolution, MatrixMultiply, Operator
+
+Array = npt.NDArray[Any]
+Values = Mapping[str, Array]
+
+
+def fold(name: str, operator: Operator, form: Any, values: Values) -> Array:
+    """The value of a constant argument: a tensor of the operator, or the folded quantity `name`.
+
+    Args:
+        name: the argument's name.
+        operator: the operator.
+        form: the arrangement that the rule chose.
+        values: canonical values of all tensors that are constants.
+    """
+    if name in values:
+        return values[name]
+    return _FOLDED[name](operator, form, values)
+
+
+def _zero_point(values: Values, name: str) -> Any:
+    return values[name].astype(np.int16) if name in values else np.int16(0)
+
+
+def _packed_filter(operator: Operator, form: AccumulateForm, values: Values) -> Array:
+    """int16 with the output channels in blocks of lanes: see compute.accumulate."""
+    if isinstance(operator, Convolution):
+        return _packed_convolution_filter(operator, form, values)
+    assert isinstance(operator, MatrixMultiply)
+    matrix = values["b"].astype(np.int16) - _zero_point(values, "b_zero_point")
+    blocks = channel_blocks(operator, form)
+    padded = _pad_last(matrix, blocks.blocks * blocks.lanes, 0)
+    split = padded.reshape(*padded.shape[:-1], blocks.blocks, blocks.lanes)
+    return np.ascontiguousarray(np.moveaxis(split, -2, -3))
+
+
+def _packed_convolution_filter(operator: Convolution, form: AccumulateForm, values: Values) -> Array:
+    weights = values["filter"].astype(np.int16)
+    channel_axis = -1 if operator.channels_last else 1
+    weights = np.moveaxis(weights, channel_axis, -1)  # [O, spatial..., C]
+    zero_point = _zero_point(values, "filter_zero_point")
+    weights = weights - (zero_point.reshape(-1, *(1,) * (weights.ndim - 1)) if np.ndim(zero_point) else zero_point)
+    if operator.spatial_rank == 1:
+        weights = weights[:, None]
+    blocks = channel_blocks(operator, form)
+    by_channel = _blocked(np.moveaxis(weights, 0, -1), blocks, 0)  # [KH, KW, C, groups, blocks, lanes]
+    return np.ascontiguousarray(by_channel.transpose(3, 4, 0, 1, 2, 5))
+
+
+def _blocked(array: Array, blocks: ChannelBlocks, filler: float) -> Array:
+    """[..., channels] -> [..., groups, blocks, lanes], `filler` in the empty lanes."""
+    grouped = array.reshape(*array.shape[:-1], blocks.groups, blocks.width)
+    padded = _pad_last(grouped, blocks.blocks * blocks.lanes, filler)
+    return padded.reshape(*array.shape[:-1], *blocks.shape)
+
+
+def _pad_last(array: Array, length: int, filler: float) -> Array:
+    widths = [(0, 0)] * (array.ndim - 1) + [(0, length - array.shape[-1])]
+    return np.pad(array, widths, constant_values=filler)
+
+
+def _packed_bias(operator: Operator, form: AccumulateForm, values: Values) -> Array:
+    return _blocked(values["bias"], channel_blocks(operator, form), 0)
+
+
+def _multiplier(operator: Operator, form: Any, values: Values) -> Array:
+    """f32(f32(input scale * filter scale) / output scale) in blocks, or f32(input_scale / output_scale) spread."""
+    if not isinstance(form, AccumulateForm):
+        quotient = np.divide(values["input_scale"], values["output_scale"], dtype=np.float32)
+        return _spread(operator, form, quotient)
+    first, second = (
+        ("input_scale", "filter_scale") if isinstance(operator, Convolution) else ("a_scale", "b_scale")
+    )
+    product = np.multiply(values[first], values[second], dtype=np.float32)
+    multiplier = np.divide(product, values["output_scale"], dtype=np.float32)
+    blocks = channel_blocks(operator, form)
+    return _blocked(np.broadcast_to(multiplier, (blocks.groups * blocks.width,)), blocks, 1.0)
+
+
+def _spread(operator: Operator, form: Any, parameter: Array) -> Array:
+    """A parameter per tensor as [1], per axis as the vector that repeats along the rows."""
+    if parameter.ndim == 0:
+        return parameter.reshape(1)
+    rows = rows_of(operator, form)
+    if not rows.spread:
+        return parameter
+    return np.resize(np.repeat(parameter, rows.inner), rows.segment)
+
+
+def _spread_tensor(name: str, dtype: str) -> Callable[[Operator, Any, Values], Array]:
+    return lambda operator, form, values: _spread(operator, form, values[name].astype(dtype))
+
+
+_FOLDED: dict[str, Callable[[Operator, Any, Values], Array]] = {
+    "packed_filter": _packed_filter,
+    "packed_bias": _packed_bias,
+    "multiplier": _multiplier,
+    "spread_scale": _spread_tensor("scale", "float32"),
+    "spread_zero_point": _spread_tensor("zero_point", "int32"),
+    "spread_output_zero_point": _spread_tensor("output_zero_point", "int32"),
+}
