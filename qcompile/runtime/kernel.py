@@ -152,12 +152,20 @@ class Kernel:
         variant = self._chosen
         values = self._inputs(tensors)
         results = self._results(out, values)
-        addresses = [values[tensor.name].ctypes.data if tensor.name in values else 0 for tensor in self.inputs]
-        addresses += [result.ctypes.data for result in results]
+        addresses = [_address(values[tensor.name]) if tensor.name in values else 0 for tensor in self.inputs]
+        addresses += map(_address, results)
         self._bundle.library(variant.library).run(variant.index, addresses, _threads(num_threads))
         if len(results) == 1:
             return results[0]
-        return namedtuple("Outputs", [tensor.name for tensor in self.outputs])(*results)  # noqa: PYI024
+        return self._results_type(*results)
+
+    @cached_property
+    def _results_type(self) -> Any:
+        return namedtuple("Outputs", [tensor.name for tensor in self.outputs])  # noqa: PYI024 - names known here only
+
+    @cached_property
+    def _has_scales(self) -> bool:
+        return any(tensor.role == "scale" for tensor in self.inputs)
 
     def _inputs(self, tensors: Mapping[str, Any]) -> dict[str, Array]:
         values: dict[str, Array] = {}
@@ -176,7 +184,7 @@ class Kernel:
                     f"Kernel {self.name!r} is called with {name!r}, which {what}.",
                     accepted=", ".join(map(str, self.inputs)),
                 )
-        if any(tensor.role == "scale" for tensor in self.inputs):
+        if self._has_scales:
             self.operator.check_values({**self.constants, **values})
         return values
 
@@ -319,6 +327,10 @@ class Bundle:
 
     def __repr__(self) -> str:
         return f"<Bundle of {len(self)} kernels for {', '.join(self.targets)}>"
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])  # much faster than array.ctypes
 
 
 def _threads(num_threads: int | None) -> int:

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 
 import numpy.typing as npt
 
-from .operator import Operator, combined_scale
+from .operator import Operator, check_combined_scale
 from .tensor import CODE_DTYPES, INTEGER_RANGES, Tensor, TensorRole, integer_tuple
-from .values import check_multiplier
 
 
 class Convolution(Operator):
@@ -62,8 +61,8 @@ class Convolution(Operator):
                 given=value,
                 accepted=f"{rank} integers of at least {least}",
             )
+        self.require_integer("group_count", 1, None, "group_count must be an integer >= 1.")
         groups = self.group_count
-        self.require(isinstance(groups, int) and groups >= 1, "group_count must be an integer >= 1.", given=groups)
         self.require(
             self.channels % groups == 0 and self.output_channels % groups == 0,
             "the channels are not divisible by group_count.",
@@ -83,7 +82,9 @@ class Convolution(Operator):
                 "the filter is larger than the padded input.",
                 given=f"spatial axis {axis}: {self.padded_spatial[axis]} elements, filter of {self.filter_span[axis]}",
             )
-        Tensor(self.output_shape, "int32")  # raises where the output would have too many elements
+        # raises where the output or the padded input would have too many elements
+        Tensor(self.output_shape, "int32")
+        Tensor((self.batch, self.channels, *self.padded_spatial), "int32")
 
     @property
     def channels_last(self) -> bool:
@@ -255,9 +256,7 @@ class QuantizedLinearConvolution(Convolution):
 
     def check_values(self, values: Mapping[str, npt.NDArray[Any]]) -> None:
         """Checks the multiplier where all three scales are known."""
-        multiplier = combined_scale(values, ["input_scale", "filter_scale"], "output_scale")
-        if multiplier is not None:
-            check_multiplier(multiplier, "input_scale * filter_scale / output_scale")
+        check_combined_scale(values, ("input_scale", "filter_scale"), "output_scale")
 
 
 @dataclass(frozen=True)

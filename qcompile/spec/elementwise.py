@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 
 import numpy.typing as npt
 
-from .operator import Operator, combined_scale
+from .operator import Operator, check_combined_scale
 from .tensor import CODE_DTYPES, INTEGER_RANGES, Tensor, TensorRole
-from .values import check_multiplier
 
 PER_AXIS = ("per_tensor", "per_axis")
 QUANTIZED_DTYPES = ("int8", "uint8", "int16", "uint16")
@@ -29,12 +28,7 @@ class Elementwise(Operator):
             self.replace("axis", 0)
             return
         rank = len(self.input.shape)
-        self.require(
-            isinstance(self.axis, int) and -rank <= self.axis < rank,
-            "axis is outside the input.",
-            given=self.axis,
-            accepted=f"{-rank} to {rank - 1}",
-        )
+        self.require_integer("axis", -rank, rank - 1, "axis is outside the input.")
         self.replace("axis", self.axis % rank)
 
     @property
@@ -116,9 +110,7 @@ class Requantize(Elementwise):
 
     def check_values(self, values: Mapping[str, npt.NDArray[Any]]) -> None:
         """Checks the multiplier where both scales are known."""
-        multiplier = combined_scale(values, ["input_scale"], "output_scale")
-        if multiplier is not None:
-            check_multiplier(multiplier, "input_scale / output_scale")
+        check_combined_scale(values, ("input_scale",), "output_scale")
 
 
 @dataclass(frozen=True)

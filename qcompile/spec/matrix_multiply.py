@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from .operator import Operator, combined_scale
+from .operator import Operator, check_combined_scale
 from .tensor import CODE_DTYPES, INTEGER_RANGES, Tensor, TensorRole
-from .values import check_multiplier
 
 PER_ROW = ("per_tensor", "per_row")
 PER_COLUMN = ("per_tensor", "per_column")
@@ -175,9 +174,7 @@ class QuantizedLinearMatrixMultiply(MatrixMultiply):
             for name, value in values.items()
             if name in ("a_scale", "b_scale", "output_scale")
         }
-        multiplier = combined_scale(columns, ["a_scale", "b_scale"], "output_scale")
-        if multiplier is not None:
-            check_multiplier(multiplier, "a_scale * b_scale / output_scale")
+        check_combined_scale(columns, ("a_scale", "b_scale"), "output_scale")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator as builtin_operators
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cached_property
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from ..errors import InvalidOperatorError
 from .tensor import INTEGER_RANGES, Tensor, TensorRole, integer_tuple
+from .values import check_multiplier
 
 
 class Operator:
@@ -89,6 +91,18 @@ class Operator:
         known = any(value is choice or (type(value) is type(choice) and value == choice) for choice in choices)
         self.require(known, f"unknown {field}.", given=repr(value), accepted=", ".join(map(repr, choices)))
 
+    def require_integer(self, field: str, low: int, high: int | None, problem: str) -> None:
+        """Checks that a field is an integer (NumPy's too) of low to high, and makes it an int."""
+        value = getattr(self, field)
+        try:
+            number = None if isinstance(value, bool) else builtin_operators.index(value)
+        except TypeError:
+            number = None
+        accepted = f"an integer of {low} to {high}" if high is not None else f"an integer of at least {low}"
+        inside = number is not None and low <= number and (high is None or number <= high)
+        self.require(inside, problem, given=repr(value), accepted=accepted)
+        self.replace(field, number)
+
     def require_activation(self, output_dtype: str) -> None:
         """Checks the field `activation`: None, or (minimum, maximum) in codes of the output."""
         activation = getattr(self, "activation")  # noqa: B009 - a field of the subclasses only
@@ -119,12 +133,22 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def combined_scale(values: Mapping[str, npt.NDArray[Any]], numerators: list[str], denominator: str) -> Any:
-    """f32(f32(product of the numerators) / denominator), or None unless all of them are there."""
-    if not all(name in values for name in (*numerators, denominator)):
-        return None
+def check_combined_scale(
+    values: Mapping[str, npt.NDArray[Any]], numerators: tuple[str, ...], denominator: str
+) -> None:
+    """Checks m = f32(f32(product of the numerators) / denominator), as far as the scales are there.
+
+    Raises:
+        InvalidQuantizationError: m is no finite number > 0, or the product is denormal: some targets would flush it.
+    """
+    if not all(name in values for name in numerators):
+        return
+    words = " * ".join(numerators)
     with np.errstate(over="ignore", under="ignore"):
         product = values[numerators[0]]
         for name in numerators[1:]:
             product = np.multiply(product, values[name], dtype=np.float32)
-        return np.divide(product, values[denominator], dtype=np.float32)
+        check_multiplier(product, words)
+        if denominator in values:
+            multiplier = np.divide(product, values[denominator], dtype=np.float32)
+            check_multiplier(multiplier, f"{words} / {denominator}", smallest=np.float32(0))

@@ -54,12 +54,7 @@ class QuantizeV2(Operator):
             given=f"mode {self.mode}",
         )
         rank = len(self.input.shape)
-        self.require(
-            isinstance(self.axis, int) and -1 <= self.axis < rank,
-            "axis is outside the input.",
-            given=self.axis,
-            accepted=f"-1 (per tensor) to {rank - 1}",
-        )
+        self.require_integer("axis", -1, rank - 1, "axis is outside the input.")
         self.require(
             self.axis == -1 or self.mode != "MIN_FIRST" or self.input.shape[self.axis] == 1,
             "mode MIN_FIRST has no ranges per axis.",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: A smaller scale is refused, so that no result depends on how a target treats denormal numbers.
 SMALLEST_SCALE = np.float32(2.0**-100)
+#: The smallest float32 that is not denormal.
+SMALLEST_NORMAL = np.float32(2.0**-126)
 
 
 def canonical_value(tensor: TensorRole, value: Any) -> npt.NDArray[Any]:
@@ -31,7 +33,8 @@ def canonical_value(tensor: TensorRole, value: Any) -> npt.NDArray[Any]:
     array = _as_array(tensor, value)
     if array.shape != tensor.shape:
         array = _reshape(tensor, array)
-    array = np.require(array, requirements=["C", "A"])
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        array = np.require(array, requirements=["C", "A"])
     if tensor.role == "scale":
         check_scale(tensor.name, array)
     return array
@@ -65,14 +68,16 @@ def check_scale(name: str, scale: npt.NDArray[Any]) -> None:
         )
 
 
-def check_multiplier(multiplier: npt.NDArray[np.float32], names: str) -> None:
-    """Raises InvalidQuantizationError unless the combination of scales `names` is finite and > 0 in float32."""
-    if not np.all(np.isfinite(multiplier) & (multiplier > 0)):
-        bad = multiplier[~(np.isfinite(multiplier) & (multiplier > 0))].ravel()[0]
+def check_multiplier(
+    multiplier: npt.NDArray[np.float32], words: str, smallest: np.float32 = SMALLEST_NORMAL
+) -> None:
+    """Raises InvalidQuantizationError unless the combination of scales `words` is finite, > 0 and >= `smallest`."""
+    usable = np.isfinite(multiplier) & (multiplier > 0) & (multiplier >= smallest)
+    if not np.all(usable):
         raise InvalidQuantizationError(
-            f"The multiplier {names} is not a usable float32 number.",
-            given=repr(float(bad)),
-            accepted="a finite value > 0",
+            f"The multiplier {words} is not a usable float32 number.",
+            given=repr(float(np.asarray(multiplier)[~usable].ravel()[0])),
+            accepted="a finite value > 0" + (", at least 2^-126" if smallest > 0 else ""),
             remedy="check the scales: their product or quotient overflows or vanishes",
         )
 

@@ -132,17 +132,18 @@ def convolution_geometry(node: Node, input: Tensor, filter: Tensor) -> dict[str,
         raise NotTakenOverError(f"it is a convolution over {rank} spatial axes; accepted: 1 and 2")
     spatial = input.shape[2:]
     kernel = filter.shape[2:]
-    if tuple(node.attributes.get("kernel_shape", kernel)) != kernel:
-        raise NotTakenOverError(f"kernel_shape {node.attributes['kernel_shape']} contradicts the filter {filter.shape}")
-    strides = tuple(node.attributes.get("strides", (1,) * rank))
-    dilations = tuple(node.attributes.get("dilations", (1,) * rank))
-    pads = tuple(node.attributes.get("pads", (0,) * (2 * rank)))
+    kernel_shape = node.attribute("kernel_shape", kernel)
+    if kernel_shape != kernel:
+        raise NotTakenOverError(f"kernel_shape {kernel_shape} contradicts the filter {filter.shape}")
+    strides = node.attribute("strides", (1,) * rank)
+    dilations = node.attribute("dilations", (1,) * rank)
+    pads = node.attribute("pads", (0,) * (2 * rank))
     if len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank or min(strides) < 1:
         raise NotTakenOverError(
             f"strides {strides}, dilations {dilations} or pads {pads} have a wrong length or number"
         )
     start, end = pads[:rank], pads[rank:]
-    automatic = node.attributes.get("auto_pad", b"NOTSET").decode()
+    automatic = node.attribute("auto_pad", b"NOTSET").decode(errors="replace")
     if automatic in ("SAME_UPPER", "SAME_LOWER"):
         spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
         totals = [
@@ -160,7 +161,7 @@ def convolution_geometry(node: Node, input: Tensor, filter: Tensor) -> dict[str,
         "dilations": dilations,
         "start_padding": start,
         "end_padding": end,
-        "group_count": node.attributes.get("group", 1),
+        "group_count": node.attribute("group", 1),
     }
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from .inference import ValueType, infer_types
 from .model import default_opset, dynamic_inputs, unknown_shape
 
 Array = npt.NDArray[Any]
+Value = TypeVar("Value")
 
 
 class NotTakenOverError(Exception):
@@ -51,6 +52,18 @@ class Node:
     def input(self, position: int) -> str:
         """The value at an input, "" where there is none."""
         return self.inputs[position] if position < len(self.inputs) else ""
+
+    def attribute(self, name: str, default: Value) -> Value:
+        """An attribute of the default's type, a list as a tuple.
+
+        Raises:
+            NotTakenOverError: it has another type; nobody checks those of com.microsoft.
+        """
+        value = self.attributes.get(name, default)
+        value = tuple(value) if isinstance(value, list) else value
+        if not isinstance(value, type(default)):
+            raise NotTakenOverError(f"the attribute {name} is a {type(value).__name__}, not a {type(default).__name__}")
+        return value
 
     @property
     def used_values(self) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def infer_types(model: Any) -> dict[str, ValueType]:
         inferred = onnx.shape_inference.infer_shapes(_copy_for_inference(model), strict_mode=True, data_prop=True)
     except Exception as error:  # InferenceError, or what the serialization raises
         raise ModelError(
-            "The shapes of the model do not fit together.",
+            "The shapes or types of the model do not fit together.",
             given=str(error).strip(),
             remedy="if input shapes were given, check them; else the model contradicts itself",
         ) from error

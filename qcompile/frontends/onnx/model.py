@@ -137,10 +137,16 @@ def _check(model: Any, what: str) -> None:
             accepted=f"opset {OLDEST_OPSET} to {newest}",
             remedy="convert it with onnx.version_converter" if opset < OLDEST_OPSET else "install a newer onnx",
         )
+    values = [value.type for value in (*model.graph.input, *model.graph.output)]
+    unranked = [of.tensor_type for of in values if of.HasField("tensor_type") and not of.tensor_type.HasField("shape")]
+    for tensor_type in unranked:  # the checker insists on a shape; onnxruntime and shape inference do not
+        tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(model)
     except Exception as error:  # ValidationError, or what the serialization of a broken message raises
         raise ModelError(f"{what} is refused by onnx.checker.", given=str(error).strip()) from error
+    for tensor_type in unranked:
+        tensor_type.ClearField("shape")
 
 
 def default_opset(model: Any) -> int | None:

@@ -181,7 +181,7 @@ def _clip_bounds(graph: GraphIndex, node: Node) -> tuple[np.float32, np.float32]
     for position, attribute, missing in ((1, "min", -np.inf), (2, "max", np.inf)):
         name = node.input(position)
         if not name:
-            bounds.append(np.float32(node.attributes.get(attribute, missing)))
+            bounds.append(np.float32(node.attribute(attribute, missing)))
             continue
         value = graph.constant(name)
         if value is None or value.size != 1 or value.dtype != np.float32:
@@ -216,7 +216,8 @@ def _check_bias(draft: Draft, source: Node, first: str, second: str) -> None:
     if len(scales) < len(known):
         raise NotTakenOverError("the scale of its bias cannot be compared: a scale is a run-time value")
     given, one, other = (np.asarray(scale).reshape(-1) for scale in scales)
-    expected = np.multiply(one, other, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        expected = np.multiply(one, other, dtype=np.float32)
     if given.dtype != np.float32 or len(given) not in (1, len(expected)) or not np.all(given == expected):
         raise NotTakenOverError(f"the scale of its bias is not exactly {first}_scale * {second}_scale")
 
@@ -237,9 +238,9 @@ def _matrix_product(
 
 def _gemm(draft: Draft, node: Node, weights: Node, output_dtype: str, activation: tuple[int, int] | None) -> Operator:
     for name in ("alpha", "beta"):
-        if node.attributes.get(name, 1.0) != 1:
-            raise NotTakenOverError(f"{name} is {node.attributes[name]}; accepted: 1")
-    _check_axis(draft, weights, "b", 0 if node.attributes.get("transB", 0) else 1)
+        if node.attribute(name, 1.0) != 1:
+            raise NotTakenOverError(f"{name} is {node.attribute(name, 1.0)}; accepted: 1")
+    _check_axis(draft, weights, "b", 0 if node.attribute("transB", 0) else 1)
     transpose_gemm(draft, node)
     check_gemm_bias(draft)
     return linear_matrix_product(draft, output_dtype, activation)

@@ -75,7 +75,7 @@ def _quantized_gemm(graph: GraphIndex, node: Node) -> QuantizedNode:
     if not draft.exists("output_scale"):
         raise NotTakenOverError("it has no y_scale, so its output is float32")
     transpose_gemm(draft, node)
-    alpha = np.float32(node.attributes.get("alpha", 1.0))
+    alpha = np.float32(node.attribute("alpha", 1.0))
     if alpha != 1:
         scale = draft.constant("a_scale")
         if scale is None or scale.size != 1 or scale.dtype != np.float32:
@@ -93,9 +93,9 @@ def transpose_gemm(draft: Draft, node: Node) -> None:
     Raises:
         NotTakenOverError: transA, or transB with a b that is not constant.
     """
-    if node.attributes.get("transA", 0):
+    if node.attribute("transA", 0):
         raise NotTakenOverError("transA is 1; accepted: 0")
-    if node.attributes.get("transB", 0):
+    if node.attribute("transB", 0):
         b = draft.constant("b")
         if b is None:
             raise NotTakenOverError("transB is 1 and b is not constant")
@@ -140,12 +140,14 @@ def _integer_matrix_product(graph: GraphIndex, node: Node) -> QuantizedNode:
 
 def check_elementwise(node: Node) -> None:
     """Raises NotTakenOverError for the attributes of (De)QuantizeLinear that are not supported, by name."""
-    if node.attributes.get("block_size", 0):
-        raise NotTakenOverError(f"block_size is {node.attributes['block_size']}: blocked quantization is not supported")
-    if not node.attributes.get("saturate", 1):
+    if node.attribute("block_size", 0):
+        raise NotTakenOverError(
+            f"block_size is {node.attribute('block_size', 0)}: blocked quantization is not supported"
+        )
+    if not node.attribute("saturate", 1):
         raise NotTakenOverError("saturate is 0; accepted: 1")
-    if node.attributes.get("precision", 0) not in (0, _FLOAT):
-        raise NotTakenOverError(f"precision is {dtype_name(node.attributes['precision'])}; accepted: float32")
+    if node.attribute("precision", 0) not in (0, _FLOAT):
+        raise NotTakenOverError(f"precision is {dtype_name(node.attribute('precision', 0))}; accepted: float32")
 
 
 def quantize_dtype(graph: GraphIndex, node: Node) -> str:
@@ -153,7 +155,7 @@ def quantize_dtype(graph: GraphIndex, node: Node) -> str:
     check_elementwise(node)
     if node.input(2):
         return graph.dtype(node.input(2), QUANTIZED_DTYPES)
-    name = dtype_name(node.attributes.get("output_dtype", 0)) or "uint8"
+    name = dtype_name(node.attribute("output_dtype", 0)) or "uint8"
     if name not in QUANTIZED_DTYPES:
         raise NotTakenOverError(f"output_dtype is {name}; accepted: {', '.join(QUANTIZED_DTYPES)}")
     return name
@@ -167,7 +169,7 @@ def parameter_axis(graph: GraphIndex, node: Node, rank: int) -> int:
     """
     if node.domain == "" and graph.opset < 13:
         raise NotTakenOverError("parameters per axis exist from opset 13")
-    axis = int(node.attributes.get("axis", 1))
+    axis = node.attribute("axis", 1)
     if not -rank <= axis < rank:
         raise NotTakenOverError(f"axis is {axis}, but the input has {rank} axes")
     return axis % rank
@@ -197,8 +199,8 @@ def _quantize(graph: GraphIndex, node: Node) -> QuantizedNode:
 def _dequantize(graph: GraphIndex, node: Node) -> QuantizedNode:
     draft = draft_of(graph, node, "input", "scale", "zero_point")
     check_elementwise(node)
-    if node.attributes.get("output_dtype", 0) not in (0, _FLOAT):
-        raise NotTakenOverError(f"output_dtype is {dtype_name(node.attributes['output_dtype'])}; accepted: float32")
+    if node.attribute("output_dtype", 0) not in (0, _FLOAT):
+        raise NotTakenOverError(f"output_dtype is {dtype_name(node.attribute('output_dtype', 0))}; accepted: float32")
     input = draft.tensor("input", (*QUANTIZED_DTYPES, "int32"))
     if input.dtype == "int32" and draft.exists("zero_point"):
         require_zero(draft, "zero_point")

@@ -1,0 +1,126 @@
+"""Checks compiled kernels against the NumPy reference, bit for bit, on tensors that are hard on purpose."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import KernelError
+from .reference import evaluate
+from .reference.random_values import random_values
+from .runtime.kernel import Bundle, Kernel, load_bundle
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The result for one kernel.
+
+    Args:
+        name: the kernel.
+        target: the variant that ran.
+        rounds: draws of random tensors.
+        elements: output elements that were compared.
+        wrong: how many of them differ from the reference.
+        detail: where the first difference is and what surrounds it; "" where there is none.
+    """
+
+    name: str
+    target: str
+    rounds: int
+    elements: int
+    wrong: int
+    detail: str
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every element equals the reference."""
+        return self.wrong == 0
+
+
+def verify(
+    bundle: Bundle | Kernel | str | os.PathLike[str],
+    *,
+    rounds: int = 2,
+    seed: int = 0,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> list[Verification]:
+    """Runs every kernel on random tensors and compares with the reference.
+
+    Args:
+        bundle: a bundle, a kernel, or the path of a bundle.
+        rounds: draws of random tensors for each kernel.
+        seed: of the random tensors; equal seeds give equal tensors.
+        progress: called with (kernels done, kernels in all, name of the next) before each kernel and at the end.
+
+    Raises:
+        IncompatibleMachineError: a kernel has no variant for this machine.
+    """
+    if isinstance(bundle, Kernel):
+        kernels = [bundle]
+    else:
+        kernels = list(bundle if isinstance(bundle, Bundle) else load_bundle(bundle))
+    results = []
+    for number, kernel in enumerate(kernels):
+        if progress is not None:
+            progress(number, len(kernels), kernel.name)
+        results.append(verify_kernel(kernel, rounds, seed))
+    if progress is not None:
+        progress(len(kernels), len(kernels), "")
+    return results
+
+
+def verify_kernel(kernel: Kernel, rounds: int, seed: int) -> Verification:
+    """Compares one kernel with the reference."""
+    elements, wrong, detail = 0, 0, ""
+    for round_number in range(rounds):
+        values = kernel_values(kernel, np.random.default_rng([seed, round_number]))
+        expected = evaluate(kernel.operator, values)
+        given = kernel(**{tensor.name: values[tensor.name] for tensor in kernel.inputs})
+        outputs = [given] if len(expected) == 1 else list(given)
+        for (name, right), output in zip(expected.items(), outputs, strict=True):
+            different = differing(right, output)
+            elements += right.size
+            wrong += int(different.sum())
+            detail = detail or describe_difference(name, right, output)
+    return Verification(kernel.name, kernel.variant.target, rounds, elements, wrong, detail)
+
+
+def kernel_values(kernel: Kernel, rng: np.random.Generator) -> Mapping[str, Array]:
+    """Values of all tensors of a kernel's operator: its constants, and random ones for the others."""
+    return {**random_values(kernel.operator, rng), **kernel.constants}
+
+
+def differing(expected: Array, actual: Array) -> npt.NDArray[np.bool_]:
+    """Where two arrays differ; NaN equals NaN."""
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        raise KernelError(
+            "A kernel returned another shape or dtype than the reference.",
+            given=f"{actual.dtype}{list(actual.shape)}",
+            accepted=f"{expected.dtype}{list(expected.shape)}",
+        )
+    different = np.asarray(expected != actual)
+    if expected.dtype.kind == "f":
+        different &= ~(np.isnan(expected) & np.isnan(actual))
+    return different
+
+
+def describe_difference(name: str, expected: Array, actual: Array) -> str:
+    """Says how many elements differ, where the first one is and what surrounds it; "" where none differs."""
+    different = differing(expected, actual)
+    if not different.any():
+        return ""
+    flat = int(np.argmax(different.ravel()))
+    place = tuple(int(index) for index in np.unravel_index(flat, expected.shape)) if expected.shape else ()
+    around = slice(max(0, flat - 3), flat + 4)
+    return (
+        f"{name}: {int(different.sum())} of {expected.size} elements of shape {list(expected.shape)} differ; the first "
+        f"at {list(place)}: expected {expected.ravel()[flat]}, got {actual.ravel()[flat]}; around it expected "
+        f"{expected.ravel()[around].tolist()}, got {actual.ravel()[around].tolist()}"
+    )

@@ -1,0 +1,50 @@
+"""What all tests share: a cache of their own, and kernels for every CPU target that runs here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qcompile import hardware
+from qcompile.runtime import cpu_features
+
+CPU_TARGETS = [entry.name for entry in hardware.load_all() if entry.kind == "cpu"]
+RUNNABLE_TARGETS = [
+    entry.name
+    for entry in hardware.load_all()
+    if entry.kind == "cpu" and not cpu_features.missing(entry.architecture, entry.required_features)
+]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The tests neither read nor fill the user's cache of compiled kernels."""
+    folder = tmp_path_factory.mktemp("cache")
+    before = os.environ.get("QCOMPILE_CACHE")
+    os.environ["QCOMPILE_CACHE"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["QCOMPILE_CACHE"]
+    else:
+        os.environ["QCOMPILE_CACHE"] = before
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test with an argument `target` runs for every CPU target; one that this machine lacks is skipped by name."""
+    if "target" in metafunc.fixturenames:
+        metafunc.parametrize(
+            "target",
+            [
+                pytest.param(
+                    name,
+                    marks=pytest.mark.skipif(
+                        name not in RUNNABLE_TARGETS, reason=f"kernels of target {name} do not run on this CPU"
+                    ),
+                )
+                for name in CPU_TARGETS
+            ],
+            scope="module",
+        )
