@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-#: public name -> module that defines it
+#: public name -> module that defines it; "" is a module that can be called
 _PUBLIC = {
     "compile": "pipeline",
-    "load": "runtime.kernel",
-    "reference": "reference",
+    "load": "runtime.loader",
+    "reference": "",
     "run_onnx": "frontends.onnx",
     "verify": "verification",
-    "Bundle": "runtime.kernel",
+    "Bundle": "runtime.loader",
     "Kernel": "runtime.kernel",
     "Tensor": "spec",
     "QuantizedLinearConvolution": "spec",
@@ -50,7 +50,42 @@ _PUBLIC = {
     "UnknownNameError": "errors",
     "UnsupportedError": "errors",
 }
-__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - names of the table
+__all__ = [
+    "AccumulatorOverflowError",
+    "AccumulatorOverflowWarning",
+    "Bundle",
+    "BundleError",
+    "ConvolutionInteger",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "IncompatibleMachineError",
+    "InvalidOperatorError",
+    "InvalidQuantizationError",
+    "InvalidTensorError",
+    "Kernel",
+    "KernelError",
+    "LoweringError",
+    "MatrixMultiplyInteger",
+    "MissingDependencyError",
+    "ModelError",
+    "QCompileError",
+    "QuantizeLinear",
+    "QuantizeV2",
+    "QuantizedLinearConvolution",
+    "QuantizedLinearMatrixMultiply",
+    "Requantize",
+    "TargetFileError",
+    "Tensor",
+    "ToolchainError",
+    "UnknownNameError",
+    "UnsupportedError",
+    "__version__",
+    "compile",
+    "load",
+    "reference",
+    "run_onnx",
+    "verify",
+]
 
 if TYPE_CHECKING:
     from .errors import (
@@ -72,9 +107,10 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from .frontends.onnx import run_onnx
-    from .pipeline import compile  # noqa: A004
+    from .pipeline import compile
     from .reference import reference
-    from .runtime.kernel import Bundle, Kernel, load
+    from .runtime.kernel import Kernel
+    from .runtime.loader import Bundle, load
     from .spec import (
         ConvolutionInteger,
         DequantizeLinear,
@@ -93,6 +129,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'qcompile' has no attribute {name!r}")
+    if not _PUBLIC[name]:
+        return importlib.import_module(f".{name}", __name__)
     value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
     globals()[name] = value
     return value

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .hardware import Hardware
 from .runtime import container
-from .runtime.kernel import Bundle
+from .runtime.loader import Bundle
 from .runtime.manifest import ConstantEntry, KernelEntry, LibraryEntry, Manifest, VariantEntry
 from .spec import Operator
 

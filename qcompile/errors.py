@@ -90,7 +90,7 @@ class ModelError(QCompileError, ValueError):
     """An ONNX model cannot be read, or does not hold what is asked of it."""
 
 
-class NotApplicable(QCompileError):
+class NotApplicable(QCompileError):  # noqa: N818 - an answer of a rule more than an error
     """A schedule rule does not apply; the reason is shown by `explain`."""
 
     def __init__(self, reason: str):

@@ -88,7 +88,7 @@ def _table(kernels: Sequence[LinkedKernel]) -> tuple[str, bytes]:
     """The table as assembly (data directives only, the same on every architecture), and the constants it points to."""
     constants = _Constants()
     text = [
-        ".section .data.rel.ro.local,\"aw\"",
+        '.section .data.rel.ro.local,"aw"',
         f".balign {_ALIGNMENT}",
         *_hidden("qc_kernel_table"),
     ]
@@ -112,7 +112,7 @@ def _table(kernels: Sequence[LinkedKernel]) -> tuple[str, bytes]:
             details += [".balign 8", f"shape_{label}:", f".8byte {', '.join(map(str, argument.shape)) or '0'}"]
             if argument.optional:
                 largest_optional = max(largest_optional, dtype.itemsize * int(np.prod(argument.shape)))
-        details += [".section .data.rel.ro.local,\"aw\"", ".balign 8", *rows, ".section .rodata"]
+        details += ['.section .data.rel.ro.local,"aw"', ".balign 8", *rows, ".section .rodata"]
     text += [
         ".section .rodata",
         ".balign 8",

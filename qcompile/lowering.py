@@ -1,11 +1,11 @@
 """From a scheduled function to machine code, in named stages that can each be dumped.
 
-    computed   the TE's PrimFunc                       (TVMScript)
-    scheduled  after the rule, unaligned interface and chosen rounding instruction   (TVMScript)
-    lowered    what TVM's code generator gets          (TVMScript)
-    llvm       LLVM IR
-    assembly   machine code as text
-    object     an ELF object, whose entry is `__tvm_ffi_<symbol>`
+computed   the TE's PrimFunc                       (TVMScript)
+scheduled  after the rule, unaligned interface and chosen rounding instruction   (TVMScript)
+lowered    what TVM's code generator gets          (TVMScript)
+llvm       LLVM IR
+assembly   machine code as text
+object     an ELF object, whose entry is `__tvm_ffi_<symbol>`
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from .errors import LoweringError
+from .errors import LoweringError, TargetFileError
 from .hardware import Hardware
 
 STAGES = ("computed", "scheduled", "lowered", "llvm", "assembly")
@@ -98,6 +98,19 @@ def check_code_generators(hardware: Hardware) -> None:
             )
 
 
+def tvm_target(hardware: Hardware) -> tvm.target.Target:
+    """The target in TVM's terms.
+
+    Raises:
+        TargetFileError: TVM does not know an option, or the CPU.
+    """
+    try:
+        return tvm.target.Target(dict(hardware.target))
+    except (ValueError, TypeError, RuntimeError) as error:
+        message = str(error).splitlines()[0]
+        raise TargetFileError(f"TVM refuses the table [target] of {hardware.name}: {message}") from error
+
+
 def lower(module: tvm.IRModule, symbol: str, hardware: Hardware, dump: tuple[str, ...] = ()) -> Machine:
     """Machine code of the scheduled function "main", under the name `symbol`.
 
@@ -111,7 +124,7 @@ def lower(module: tvm.IRModule, symbol: str, hardware: Hardware, dump: tuple[str
         LoweringError: TVM or LLVM refuse the function.
     """
     check_code_generators(hardware)
-    target = tvm.target.Target(dict(hardware.target))
+    target = tvm_target(hardware)
     function = module["main"].with_attr("global_symbol", symbol)
     named = tvm.IRModule({symbol: function})
     lowered: list[tvm.IRModule] = []

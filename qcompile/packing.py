@@ -82,9 +82,7 @@ def _multiplier(operator: Operator, form: Any, values: Values) -> Array:
     if not isinstance(form, AccumulateForm):
         quotient = np.divide(values["input_scale"], values["output_scale"], dtype=np.float32)
         return _spread(operator, form, quotient)
-    first, second = (
-        ("input_scale", "filter_scale") if isinstance(operator, Convolution) else ("a_scale", "b_scale")
-    )
+    first, second = ("input_scale", "filter_scale") if isinstance(operator, Convolution) else ("a_scale", "b_scale")
     product = np.multiply(values[first], values[second], dtype=np.float32)
     multiplier = np.divide(product, values["output_scale"], dtype=np.float32)
     blocks = channel_blocks(operator, form)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from . import __version__, cache, catalogue, records, tvm_versions
 from . import hardware as hardware_files
@@ -18,7 +18,8 @@ from .hardware import Hardware
 from .linking import LinkedArgument, LinkedKernel, link
 from .packing import fold
 from .runtime import cpu_features
-from .runtime.kernel import Bundle, Kernel
+from .runtime.kernel import Kernel
+from .runtime.loader import Bundle
 from .runtime.manifest import VariantEntry
 from .spec import Operator
 from .spec.values import canonical_values
@@ -93,7 +94,30 @@ def resolve_targets(target: str | Sequence[str]) -> list[Hardware]:
     return sorted(chosen.values(), key=_demand, reverse=True)
 
 
-def compile(  # noqa: A001 - the name of the public function
+@overload
+def compile(
+    operators: Operator,
+    target: str | Sequence[str] = ...,
+    constants: Mapping[str, Any] | None = ...,
+    *,
+    requantize: str = ...,
+    progress: Progress | None = ...,
+) -> Kernel: ...
+
+
+@overload
+def compile(
+    operators: Sequence[Operator] | Mapping[str, Operator] | str | os.PathLike[str],
+    target: str | Sequence[str] = ...,
+    constants: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = ...,
+    *,
+    requantize: str = ...,
+    input_shapes: Mapping[str, Sequence[int]] | None = ...,
+    progress: Progress | None = ...,
+) -> Bundle: ...
+
+
+def compile(
     operators: Operator | Sequence[Operator] | Mapping[str, Operator] | str | os.PathLike[str],
     target: str | Sequence[str] = "host",
     constants: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
@@ -172,7 +196,8 @@ def _requests(operators: Any, constants: Any) -> list[Request]:
     if isinstance(operators, Mapping):
         unknown = set(constants or {}) - set(operators)
         if unknown:
-            raise InvalidTensorError("constants= names kernels that are not compiled.", given=", ".join(sorted(unknown)))
+            given = ", ".join(sorted(unknown))
+            raise InvalidTensorError("constants= names kernels that are not compiled.", given=given)
         return [
             Request(str(name), _operator(operator), _constants_mapping((constants or {}).get(name)))
             for name, operator in operators.items()
@@ -321,9 +346,7 @@ def schedule(
     return computation, rule.schedule(operator, computation, form, choice.knobs)
 
 
-def stages(
-    operator: Operator, known: frozenset[str], hardware: Hardware, wanted: Sequence[str]
-) -> dict[str, str]:
+def stages(operator: Operator, known: frozenset[str], hardware: Hardware, wanted: Sequence[str]) -> dict[str, str]:
     """The texts of lowering stages (`lowering.STAGES`) of a kernel, to look at.
 
     Raises:

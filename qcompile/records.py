@@ -79,7 +79,8 @@ def check_knobs(rule: Rule, given: Mapping[str, Any], origin: str) -> dict[str, 
     """
     for knob, value in given.items():
         if knob not in rule.knobs:
-            raise TargetFileError(f"{origin}: {rule.name} has no such knob.", given=knob, accepted=", ".join(rule.knobs))
+            accepted = ", ".join(rule.knobs)
+            raise TargetFileError(f"{origin}: {rule.name} has no such knob.", given=knob, accepted=accepted)
         _, low, high = rule.knobs[knob]
         if type(value) is not int or not low <= value <= high:
             raise TargetFileError(f"{origin}: {rule.name}.{knob} is out of range.", given=repr(value),

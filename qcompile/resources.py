@@ -28,7 +28,8 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MAXIMUM_BYTES:
             raise TargetFileError(f"{what} {path} is too large.", accepted=f"at most {_MAXIMUM_BYTES} bytes")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return content
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise TargetFileError(f"{what} {path} cannot be read: {error}.") from error
 
@@ -44,7 +45,7 @@ def read_target(name: str) -> dict[str, Any]:
 
 
 def read_defaults(target: str) -> dict[str, dict[str, Any]]:
-    """rule -> knob -> value, as reviewed for a target; empty where there are none."""
+    """Rule -> knob -> value, as reviewed for a target; empty where there are none."""
     path = _SCHEDULES / target / "defaults.toml"
     return read_toml(path, "The file of default knobs") if path.is_file() else {}
 

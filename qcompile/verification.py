@@ -13,7 +13,8 @@ import numpy.typing as npt
 from .errors import KernelError
 from .reference import evaluate
 from .reference.random_values import random_values
-from .runtime.kernel import Bundle, Kernel, load_bundle
+from .runtime.kernel import Kernel
+from .runtime.loader import Bundle, load_bundle
 
 Array = npt.NDArray[Any]
 

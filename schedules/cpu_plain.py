@@ -101,7 +101,7 @@ def _unroll_tile(state: Schedule, tile: Any, block: Any, lane: Any) -> None:
 
 def _schedule_reduction(state: Schedule, accumulate: Any, spatial: int, tile_axis: int) -> None:
     own = state.get_loops(accumulate)
-    reduction_count = len([v for v in state.get(accumulate).iter_vars]) - spatial
+    reduction_count = len(state.get(accumulate).iter_vars) - spatial
     own = own[-(spatial + reduction_count) :]
     reductions = own[spatial:]
     tile, block, lane = own[tile_axis], own[spatial - 2], own[spatial - 1]

@@ -33,7 +33,8 @@ def bundle(suite: str, target: str, run_time: bool) -> qc.Bundle:
     }
     compiled = qc.compile({case.id: case.operator for case in chosen}, target, constants)
     with tempfile.TemporaryDirectory() as folder:
-        return through_file(compiled, Path(folder))
+        loaded: qc.Bundle = through_file(compiled, Path(folder))
+        return loaded
 
 
 @pytest.mark.parametrize("case", COMPILED, ids=str)
@@ -58,7 +59,7 @@ def test_machine_code_has_no_fused_multiply_add(suite: str, run_time: bool, targ
         return  # a suite of operators that are only described
     compiled = bundle(suite, target, run_time)
     library = tmp_path / "library.so"
-    library.write_bytes(compiled.blob(compiled.manifest.libraries[0].blob))
+    library.write_bytes(compiled.library_bytes(target))
     text = subprocess.run(["objdump", "-d", library], capture_output=True, text=True, check=True).stdout
     instructions = {words[0] for line in text.splitlines() if (words := line.split("\t")[-1].split())}
     assert {"call", "ret"} <= instructions, "the disassembly was not understood"

@@ -47,9 +47,7 @@ def requantize(sums: Any, multiplier: float, zero_point: int = 0, dtype: str = "
     data = array(sums, "int32")
     operator = Requantize(Tensor(data.shape, "int32"), dtype)
     return list(
-        reference(
-            operator, input=data, input_scale=multiplier, output_scale=1.0, output_zero_point=zero_point
-        ).tolist()
+        reference(operator, input=data, input_scale=multiplier, output_scale=1.0, output_zero_point=zero_point).tolist()
     )
 
 

@@ -148,9 +148,7 @@ def build_qdq_model(layers: Sequence[QuantizedLayer]) -> onnx.ModelProto:
             sums = builder.node("Conv", name, inputs, f"{name}_sums", attributes)
             real_output = builder.node("Relu", f"{name}_relu", [sums], f"{name}_real")
         formats = builder.activation(f"{name}_output", layer.output_format)
-        current = builder.node(
-            "QuantizeLinear", f"quantize_{name}", [real_output, *formats], f"{name}_output"
-        )
+        current = builder.node("QuantizeLinear", f"quantize_{name}", [real_output, *formats], f"{name}_output")
         source = name
     builder.node("DequantizeLinear", "dequantize_scores", [current, *formats], SCORES)
     documentation = f"{INPUT_DOCUMENTATION} Float operators between quantize and dequantize nodes (QDQ)."

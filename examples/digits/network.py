@@ -72,9 +72,7 @@ def extract_patches(inputs: FloatArray, layer: Convolution) -> FloatArray:
     return strided.transpose(1, 4, 5, 0, 2, 3).reshape(layer.groups, rows, samples * height * width)
 
 
-def accumulate_patches(
-    patches: FloatArray, input_shape: tuple[int, int, int, int], layer: Convolution
-) -> FloatArray:
+def accumulate_patches(patches: FloatArray, input_shape: tuple[int, int, int, int], layer: Convolution) -> FloatArray:
     """Sum patches back onto the float32 input [n, c, h, w]: the transpose of extract_patches."""
     samples, channels, height, width = input_shape
     out_height, out_width = layer.output_size(height), layer.output_size(width)
@@ -139,9 +137,7 @@ def backward(parameters: Parameters, run: ForwardPass, score_gradient: FloatArra
         gradient = gradient * (run.activations[layer.name] > 0)
         patches = run.patches[layer.name]
         weight = parameters[f"{layer.name}.weight"]
-        per_group = gradient.transpose(1, 0, 2, 3).reshape(
-            layer.groups, layer.output_channels // layer.groups, -1
-        )
+        per_group = gradient.transpose(1, 0, 2, 3).reshape(layer.groups, layer.output_channels // layer.groups, -1)
         gradients[f"{layer.name}.weight"] = (per_group @ patches.transpose(0, 2, 1)).reshape(weight.shape)
         gradients[f"{layer.name}.bias"] = gradient.sum(axis=(0, 2, 3))
         if input_name != IMAGE:

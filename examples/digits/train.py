@@ -56,9 +56,7 @@ def to_network_input(pixels: PixelArray) -> FloatArray:
 
 def print_progress(report: EpochReport) -> None:
     """Print one line for an epoch."""
-    print(
-        f"epoch {report.epoch:3d}  loss {report.loss:.4f}  train accuracy {report.accuracy:.2%}", flush=True
-    )
+    print(f"epoch {report.epoch:3d}  loss {report.loss:.4f}  train accuracy {report.accuracy:.2%}", flush=True)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -88,9 +86,7 @@ def main() -> int:
     expected: IntArray = test_labels.astype(np.int64)
 
     started = time.process_time()
-    parameters = train(
-        train_images, train_labels.astype(np.int64), arguments.epochs, arguments.seed, print_progress
-    )
+    parameters = train(train_images, train_labels.astype(np.int64), arguments.epochs, arguments.seed, print_progress)
     print(f"trained in {time.process_time() - started:.1f} s of CPU time")
 
     runs = (forward(parameters, batch).activations for batch in batches(train_images))

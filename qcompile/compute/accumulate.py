@@ -1,8 +1,8 @@
 """Convolution and matrix product as TE: centre, accumulate, requantize, with the channels in blocks of lanes.
 
-    input --centred--> int16, zero point subtracted, padding 0 ---+
-    filter --packed_filter--> int16, zero point subtracted --------+--accumulate--> int32
-    int32 --requantize (bias, multiplier, zero point)--> codes in blocks --output--> the output's layout
+input --centred--> int16, zero point subtracted, padding 0 ---+
+filter --packed_filter--> int16, zero point subtracted --------+--accumulate--> int32
+int32 --requantize (bias, multiplier, zero point)--> codes in blocks --output--> the output's layout
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def _centred_input(build: Builder, geometry: Geometry) -> te.Tensor:
             group = output_channel // geometry.group_width
             return element(n, h, w, group * geometry.filter_channels + c, valid)
 
-        shape = (operator.batch, *geometry.padded, geometry.filter_channels, blocks.blocks, blocks.lanes)
-        return te.compute(shape, expanded, name="centred")
+        channelwise = (operator.batch, *geometry.padded, geometry.filter_channels, blocks.blocks, blocks.lanes)
+        return te.compute(channelwise, expanded, name="centred")
     return te.compute(
         (operator.batch, *geometry.padded, operator.group_count, geometry.filter_channels),
         lambda n, h, w, g, c: element(n, h, w, g * geometry.filter_channels + c, []),
@@ -154,7 +154,7 @@ def _select(conditions: list[Any], value: Any, otherwise: Any) -> Any:
 def _blocked_parameters(
     build: Builder, blocks: ChannelBlocks, input_scale: str, channel_scale: str
 ) -> tuple[te.Tensor, te.Tensor | None]:
-    """multiplier (float32) and bias (int32 or None), each [groups, blocks, lanes]."""
+    """Multiplier (float32) and bias (int32 or None), each [groups, blocks, lanes]."""
 
     def multiplier(g: Any, b: Any, i: Any) -> Any:
         channel, valid = _channel(blocks, g, b, i)
@@ -224,21 +224,21 @@ def matrix_multiply(operator: MatrixMultiply, known: frozenset[str], form: Accum
 
     def product(*indices: Any) -> Any:
         batch, (row, b, i) = indices[:batch_rank], indices[batch_rank:]
-        one = centred[(*_broadcast(batch, operator.a.shape[:-2]), row, axis)]
-        other = packed[(*_broadcast(batch, operator.b.shape[:-2]), b, axis, i)]
-        return te.sum(one.astype("int32") * other.astype("int32"), axis=axis)
+        a_index = (*_broadcast(batch, operator.a.shape[:-2]), row, axis)
+        b_index = (*_broadcast(batch, operator.b.shape[:-2]), b, axis, i)
+        return te.sum(centred[a_index].astype("int32") * packed[b_index].astype("int32"), axis=axis)
 
     codes = te.compute((*operator.batch_shape, rows, blocks.blocks, blocks.lanes), product, name="accumulate")
     if not isinstance(operator, MatrixMultiplyInteger):
         codes = _requantized_matrix(build, operator, blocks, codes)
     if blocks.is_full and rows == operator.rows:
         return build.finish([("output", codes)])
-    output = te.compute(
-        operator.output_shape,
-        lambda *at: codes[(*at[:-1], at[-1] // form.lanes, at[-1] % form.lanes)],
-        name="output",
-    )
-    return build.finish([("output", output)])
+
+    def element(*indices: Any) -> Any:
+        blocked = (*indices[:-1], indices[-1] // form.lanes, indices[-1] % form.lanes)
+        return codes[blocked]
+
+    return build.finish([("output", te.compute(operator.output_shape, element, name="output"))])
 
 
 def _broadcast(batch: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
@@ -267,7 +267,8 @@ def _packed_matrix(build: Builder, operator: MatrixMultiply, blocks: ChannelBloc
         *batch, b, k, i = indices
         column, valid = _channel(blocks, 0, b, i)
         zero_point = build.scalar_or_vector("b_zero_point", "int16")
-        value = build.raw("b")[(*batch, k, column)].astype("int16")
+        index = (*batch, k, column)
+        value = build.raw("b")[index].astype("int16")
         return _select(valid, value - zero_point(column), tirx.const(0, "int16"))
 
     shape = (*operator.b.shape[:-2], blocks.blocks, operator.depth, blocks.lanes)

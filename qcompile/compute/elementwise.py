@@ -17,6 +17,7 @@ from .computation import Builder, Computation
 from .form import ElementwiseForm, Rows, rows_of
 from .rounding import clamp, float32, round_half_even, saturated_code
 
+
 def _parameter(
     build: Builder, rows: Rows, name: str, dtype: str, sources: tuple[str, ...], value: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
@@ -37,9 +38,7 @@ def _parameter(
 def _raw_parameter(build: Builder, rows: Rows, name: str, dtype: str) -> Callable[[Any], Any]:
     if not build.exists(name):
         return lambda index: tirx.const(0, dtype)
-    return _parameter(
-        build, rows, f"spread_{name}", dtype, (name,), lambda at: build.scalar_or_vector(name, dtype)(at)
-    )
+    return _parameter(build, rows, f"spread_{name}", dtype, (name,), lambda at: build.scalar_or_vector(name, dtype)(at))
 
 
 def requantize(operator: Requantize, known: frozenset[str], form: ElementwiseForm) -> Computation:
@@ -126,9 +125,7 @@ def _bound(flat: te.Tensor, lanes: int, name: str, pick: Callable[..., Any]) -> 
     parts = []
     if vectors:
         row = te.reduce_axis((0, vectors), name="row")
-        partial = te.compute(
-            (lanes,), lambda i: reducer(flat[row * lanes + i], axis=row), name=f"{name}_of_lanes"
-        )
+        partial = te.compute((lanes,), lambda i: reducer(flat[row * lanes + i], axis=row), name=f"{name}_of_lanes")
         lane = te.reduce_axis((0, lanes), name="lane")
         parts.append(te.compute((1,), lambda i: reducer(partial[lane], axis=lane), name=f"{name}_of_vectors"))
     if elements % lanes:
@@ -137,4 +134,3 @@ def _bound(flat: te.Tensor, lanes: int, name: str, pick: Callable[..., Any]) -> 
             te.compute((1,), lambda i: reducer(flat[vectors * lanes + rest], axis=rest), name=f"{name}_of_tail")
         )
     return te.compute((1,), lambda i: pick(parts[0][i], parts[-1][i]), name=name)
-

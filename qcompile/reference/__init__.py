@@ -5,8 +5,10 @@ One readable function per operator; nothing here is shared with the compiler exc
 
 from __future__ import annotations
 
+import sys
 from collections import namedtuple
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 from ..errors import InvalidTensorError, UnsupportedError
@@ -92,3 +94,13 @@ def reference(operator: Operator, **tensors: Any) -> Any:
         return outputs[operator.outputs[0].name]
     names = [tensor.name for tensor in operator.outputs]
     return namedtuple(f"{type(operator).__name__}Outputs", names)(**outputs)
+
+
+class _CallableModule(ModuleType):
+    """`qcompile.reference` is the public function and this package: Python binds a package to its parent's name."""
+
+    def __call__(self, operator: Operator, **tensors: Any) -> Any:
+        return reference(operator, **tensors)
+
+
+sys.modules[__name__].__class__ = _CallableModule

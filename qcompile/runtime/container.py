@@ -40,9 +40,10 @@ def pack(manifest: dict[str, Any], blobs: Sequence[Buffer]) -> bytes:
     """The file of a manifest (without its "blobs") and at least one blob. Equal input gives equal bytes."""
     hashes = [hashlib.sha256(blob).hexdigest() for blob in blobs]
     # the offsets stand in the manifest, whose length they depend on: relative to the end of the manifest
-    position, table = 0, []
+    position = 0
+    table: list[tuple[int, int, str]] = []
     for blob, checksum in zip(blobs, hashes, strict=True):
-        table.append([position, len(blob), checksum])
+        table.append((position, len(blob), checksum))
         position = _aligned(position + len(blob))
     text = json.dumps({**manifest, "blobs": table}, sort_keys=True, separators=(",", ":")).encode()
     start = _aligned(_HEADER.size + len(text))

@@ -1,25 +1,24 @@
-"""Kernels and bundles as Python objects."""
+"""A compiled kernel as a Python object."""
 
 from __future__ import annotations
 
 import os
 from collections import namedtuple
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import IncompatibleMachineError, InvalidTensorError, UnknownNameError
+from ..errors import IncompatibleMachineError, InvalidTensorError
 from ..files import write_atomically
 from ..spec import Operator, TensorRole
 from ..spec.values import canonical_value
-from . import container, cpu_features
-from .library import Library
-from .manifest import KernelEntry, LibraryEntry, Manifest, VariantEntry, parse
+from . import cpu_features
+from .content import Content
+from .manifest import KernelEntry, VariantEntry
 
 Array = npt.NDArray[Any]
 
@@ -54,8 +53,8 @@ class Kernel:
     Calls return the output, or a named tuple where there are several. A kernel may be called from several threads.
     """
 
-    def __init__(self, bundle: Bundle, entry: KernelEntry):
-        self._bundle = bundle
+    def __init__(self, content: Content, entry: KernelEntry):
+        self._content = content
         self._entry = entry
 
     @property
@@ -87,7 +86,7 @@ class Kernel:
     def constants(self) -> dict[str, Array]:
         """The tensors that were fixed at compile time (read-only arrays)."""
         return {
-            name: np.frombuffer(self._bundle.blob(constant.blob), dtype=constant.dtype).reshape(constant.shape)
+            name: np.frombuffer(self._content.blob(constant.blob), dtype=constant.dtype).reshape(constant.shape)
             for name, constant in self._entry.constants.items()
         }
 
@@ -95,7 +94,7 @@ class Kernel:
     def _chosen(self) -> VariantEntry:
         reasons = []
         for variant in self._entry.variants:
-            library = self._bundle.manifest.libraries[variant.library]
+            library = self._content.manifest.libraries[variant.library]
             lacking = cpu_features.missing(library.architecture, library.required_features)
             if not lacking:
                 return variant
@@ -121,7 +120,7 @@ class Kernel:
         return tuple(self._describe(entry) for entry in self._entry.variants)
 
     def _describe(self, entry: VariantEntry) -> Variant:
-        library = self._bundle.manifest.libraries[entry.library]
+        library = self._content.manifest.libraries[entry.library]
         return Variant(
             library.target, entry.rule, entry.knobs, entry.knobs_source, entry.refused, library.required_features
         )
@@ -131,13 +130,13 @@ class Kernel:
         """Scratch memory that a call in one thread takes."""
         return self._chosen.workspace_bytes
 
-    def __call__(self, *, out: Any = None, num_threads: int | None = None, **tensors: Any) -> Any:
+    def __call__(self, *, out: Any = None, num_threads: Any = None, **tensors: Any) -> Any:
         """Runs the kernel.
 
         Args:
             out: array for the output, or a sequence of arrays for several: exactly the shape and dtype, C-contiguous,
                 not overlapping an input. Default: new arrays.
-            num_threads: default: the environment variable TVM_NUM_THREADS, else the number of cores.
+            num_threads: int; default: the environment variable TVM_NUM_THREADS, else the number of cores.
             tensors: the run-time tensors; zero points may be left out (0).
 
         Returns:
@@ -154,14 +153,14 @@ class Kernel:
         results = self._results(out, values)
         addresses = [_address(values[tensor.name]) if tensor.name in values else 0 for tensor in self.inputs]
         addresses += map(_address, results)
-        self._bundle.library(variant.library).run(variant.index, addresses, _threads(num_threads))
+        self._content.library(variant.library).run(variant.index, addresses, _threads(num_threads))
         if len(results) == 1:
             return results[0]
         return self._results_type(*results)
 
     @cached_property
     def _results_type(self) -> Any:
-        return namedtuple("Outputs", [tensor.name for tensor in self.outputs])  # noqa: PYI024 - names known here only
+        return namedtuple("Outputs", [tensor.name for tensor in self.outputs])
 
     @cached_property
     def _has_scales(self) -> bool:
@@ -193,7 +192,8 @@ class Kernel:
             return [np.empty(tensor.shape, tensor.dtype) for tensor in self.outputs]
         given = [out] if isinstance(out, np.ndarray) else list(out) if isinstance(out, (list, tuple)) else None
         if given is None or len(given) != len(self.outputs):
-            raise InvalidTensorError("out= must be an array for each output.", accepted=", ".join(map(str, self.outputs)))
+            accepted = ", ".join(map(str, self.outputs))
+            raise InvalidTensorError("out= must be an array for each output.", accepted=accepted)
         for array, tensor in zip(given, self.outputs, strict=True):
             usable = (
                 isinstance(array, np.ndarray)
@@ -221,149 +221,19 @@ class Kernel:
         Raises:
             BundleError: the file cannot be written.
         """
-        self._bundle.subset([self.name], single=True).save(path)
+        write_atomically(path, self._content.subset([self._entry], single=True), "The bundle")
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name!r}: {self.operator.name}>"
-
-
-class Bundle:
-    """Kernels of one or several targets: a mapping from names to kernels, in model order."""
-
-    def __init__(self, content: bytes | memoryview, origin: str = "The bundle"):
-        values, self._blobs = container.unpack(content, origin)
-        self._content = content
-        self.manifest: Manifest = parse(values, [len(blob) for blob in self._blobs], origin)
-        self._kernels = {entry.name: Kernel(self, entry) for entry in self.manifest.kernels}
-        self._aliases = {alias: entry.name for entry in self.manifest.kernels for alias in entry.aliases}
-        self._libraries: dict[int, Library] = {}
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the kernels, in model order."""
-        return list(self._kernels)
-
-    @property
-    def targets(self) -> list[str]:
-        """Names of the targets that it was compiled for."""
-        return [library.target for library in self.manifest.libraries]
-
-    def __getitem__(self, name: str) -> Kernel:
-        kernel = self._kernels.get(self._aliases.get(name, name))
-        if kernel is None:
-            known = ", ".join(self.names[:20]) + (", ..." if len(self.names) > 20 else "")
-            raise UnknownNameError("The bundle has no kernel of that name.", given=repr(name), accepted=known)
-        return kernel
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._kernels or name in self._aliases
-
-    def __iter__(self) -> Iterator[Kernel]:
-        return iter(self._kernels.values())
-
-    def __len__(self) -> int:
-        return len(self._kernels)
-
-    def blob(self, number: int) -> memoryview:
-        """The bytes of a blob."""
-        return self._blobs[number]
-
-    def library(self, number: int) -> Library:
-        """A library, loaded when it is first needed."""
-        if number not in self._libraries:
-            entry = self.manifest.libraries[number]
-            library = Library(self._blobs[entry.blob], f"target {entry.target}")
-            for kernel in self.manifest.kernels:
-                for variant in kernel.variants:
-                    if variant.library == number and variant.index >= library.kernel_count:
-                        raise UnknownNameError(
-                            f"The library of target {entry.target} lacks kernel {kernel.name!r}.",
-                            remedy="compile the bundle again",
-                        )
-            self._libraries[number] = library
-        return self._libraries[number]
-
-    def to_bytes(self) -> bytes:
-        """The bundle's file."""
-        return bytes(self._content)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the bundle; an existing file is replaced only by a complete one.
-
-        Raises:
-            BundleError: the file cannot be written.
-        """
-        write_atomically(path, self.to_bytes(), "The bundle")
-
-    def subset(self, names: Sequence[str], single: bool = False) -> Bundle:
-        """A bundle of some of the kernels (with the whole libraries)."""
-        chosen = [self[name]._entry for name in names]
-        if len(chosen) == len(self.manifest.kernels) and single == self.manifest.single:
-            return self
-        kept: dict[int, int] = {}
-
-        def keep(blob: int) -> int:
-            return kept.setdefault(blob, len(kept))
-
-        libraries = tuple(
-            LibraryEntry(keep(entry.blob), entry.target, entry.architecture, entry.required_features)
-            for entry in self.manifest.libraries
-        )
-        kernels = tuple(
-            KernelEntry(
-                entry.name,
-                entry.aliases,
-                entry.operator,
-                {
-                    name: type(constant)(keep(constant.blob), constant.dtype, constant.shape)
-                    for name, constant in entry.constants.items()
-                },
-                entry.variants,
-            )
-            for entry in chosen
-        )
-        manifest = Manifest(self.manifest.producer, self.manifest.requantize, single, libraries, kernels)
-        return Bundle(container.pack(manifest.to_dictionary(), [self._blobs[blob] for blob in kept]))
-
-    def __repr__(self) -> str:
-        return f"<Bundle of {len(self)} kernels for {', '.join(self.targets)}>"
 
 
 def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])  # much faster than array.ctypes
 
 
-def _threads(num_threads: int | None) -> int:
+def _threads(num_threads: Any) -> int:
     if num_threads is None:
         return 0
     if not isinstance(num_threads, (int, np.integer)) or isinstance(num_threads, bool) or num_threads < 1:
         raise InvalidTensorError("num_threads is wrong.", given=repr(num_threads), accepted="an integer of at least 1")
     return min(int(num_threads), 256)
-
-
-def load(path: str | os.PathLike[str]) -> Kernel | Bundle:
-    """Loads a bundle without any compiler code. What `Kernel.save` wrote gives the kernel, all else a Bundle.
-
-    The manifest is parsed as untrusted data; the libraries are native code: load only bundles that you trust.
-
-    Raises:
-        BundleError: the file is missing, empty, truncated, damaged, foreign or of a newer format.
-        IncompatibleMachineError: none of its targets runs on this machine.
-    """
-    bundle = load_bundle(path)
-    lacking = {
-        library.target: cpu_features.missing(library.architecture, library.required_features)
-        for library in bundle.manifest.libraries
-    }
-    if all(lacking.values()):
-        raise IncompatibleMachineError(
-            f"The bundle {Path(path)} was not compiled for this machine.",
-            given="; ".join(f"{target} needs {', '.join(needs)}" for target, needs in lacking.items()),
-            remedy="compile it for this machine too: target='host' here, or a name that `qcompile targets` marks",
-        )
-    return next(iter(bundle)) if bundle.manifest.single else bundle
-
-
-def load_bundle(path: str | os.PathLike[str]) -> Bundle:
-    """Loads a bundle as a Bundle whatever it holds and wherever it runs: to look into it."""
-    return Bundle(container.read_file(path), f"The bundle {Path(path)}")

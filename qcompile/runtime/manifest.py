@@ -128,9 +128,7 @@ def parse(values: Mapping[str, Any], blob_sizes: list[int], origin: str) -> Mani
     try:
         reader = _Reader(blob_sizes)
         libraries = tuple(reader.library(entry) for entry in _list(values, "libraries", 64))
-        kernels = tuple(
-            reader.kernel(entry, len(libraries)) for entry in _list(values, "kernels", MAXIMUM_KERNELS)
-        )
+        kernels = tuple(reader.kernel(entry, len(libraries)) for entry in _list(values, "kernels", MAXIMUM_KERNELS))
         producer = {_text(key): _text(value) for key, value in _mapping(values, "producer", 16).items()}
         names = [name for kernel in kernels for name in (kernel.name, *kernel.aliases)]
         if len(set(names)) != len(names):
@@ -140,7 +138,8 @@ def parse(values: Mapping[str, Any], blob_sizes: list[int], origin: str) -> Mani
             raise ValueError("single is wrong")
         return Manifest(producer, _text(values["requantize"]), single, libraries, kernels)
     except (KeyError, TypeError, ValueError, IndexError, QCompileError) as error:
-        detail = f"{error} is missing" if isinstance(error, KeyError) and not isinstance(error, QCompileError) else error
+        is_missing = isinstance(error, KeyError) and not isinstance(error, QCompileError)
+        detail = f"{error} is missing" if is_missing else error
         raise BundleError(f"{origin} has a wrong manifest: {detail}", remedy="compile the bundle again") from error
 
 

@@ -122,9 +122,7 @@ def operator_name(operator: Operator) -> str:
 def _operand(operator: Operator, dtype_field: str, scale_field: str, zero_point_field: str) -> str:
     value = getattr(operator, dtype_field)
     code = DTYPE_CODES[value.dtype if isinstance(value, Tensor) else value]
-    letters = "".join(
-        _LETTERS[getattr(operator, field)] if field else "t" for field in (scale_field, zero_point_field)
-    )
+    letters = "".join(_LETTERS[getattr(operator, field)] if field else "t" for field in (scale_field, zero_point_field))
     return code if letters == "tt" else code + letters
 
 

@@ -133,9 +133,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def check_combined_scale(
-    values: Mapping[str, npt.NDArray[Any]], numerators: tuple[str, ...], denominator: str
-) -> None:
+def check_combined_scale(values: Mapping[str, npt.NDArray[Any]], numerators: tuple[str, ...], denominator: str) -> None:
     """Checks m = f32(f32(product of the numerators) / denominator), as far as the scales are there.
 
     Raises:

@@ -68,9 +68,7 @@ def check_scale(name: str, scale: npt.NDArray[Any]) -> None:
         )
 
 
-def check_multiplier(
-    multiplier: npt.NDArray[np.float32], words: str, smallest: np.float32 = SMALLEST_NORMAL
-) -> None:
+def check_multiplier(multiplier: npt.NDArray[np.float32], words: str, smallest: np.float32 = SMALLEST_NORMAL) -> None:
     """Raises InvalidQuantizationError unless the combination of scales `words` is finite, > 0 and >= `smallest`."""
     usable = np.isfinite(multiplier) & (multiplier > 0) & (multiplier >= smallest)
     if not np.all(usable):

@@ -21,6 +21,7 @@ class ReferenceKernel:
     def __init__(self, node: QuantizedNode):
         self.node = node
         self.operator = node.operator
+        self.constants = node.constants
 
     def __call__(self, **tensors: Any) -> Any:
         assert set(tensors) == set(self.node.inputs)

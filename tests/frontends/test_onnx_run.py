@@ -57,6 +57,7 @@ def test_kernels_may_return_named_tuples() -> None:
 
     class Kernel:
         operator = imported.nodes[0].operator
+        constants = imported.nodes[0].constants
 
         def __call__(self, **tensors: Any) -> Any:
             return results(*reference(**tensors))
@@ -137,6 +138,7 @@ def test_a_kernel_that_returns_something_else() -> None:
 
     class Wrong:
         operator = imported.nodes[0].operator
+        constants = imported.nodes[0].constants
 
         def __call__(self, **tensors: Any) -> Any:
             return np.zeros((3, 2), np.uint8)
@@ -219,3 +221,12 @@ def test_without_onnxruntime_the_reference_evaluator_runs_the_rest(monkeypatch: 
 def test_import_proto_is_import_model_without_loading() -> None:
     model = chain()
     assert import_proto(model).nodes == import_model(model).nodes
+
+
+def test_a_bundle_of_other_weights_is_refused() -> None:
+    imported = import_model(chain())
+    bundle: dict[str, Any] = dict(reference_bundle(imported))
+    kernel = bundle["quantize"]
+    kernel.constants = {**kernel.constants, "scale": kernel.constants["scale"] * 2}
+    with pytest.raises(ModelError, match="model with other weights: kernel 'quantize'"):
+        run_onnx(imported, bundle, {"x": floats(2, 3)})

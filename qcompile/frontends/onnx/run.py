@@ -211,6 +211,10 @@ class _Run:
         self.by_kernels.append(node.name)
 
 
+#: stands for a tensor that is no constant; equal to no array
+_NOTHING = np.empty((0,) * 9)
+
+
 def _kernel_units(imported: ImportedModel, bundle: Any) -> list[_Unit]:
     units = []
     for node in imported.nodes:
@@ -224,6 +228,17 @@ def _kernel_units(imported: ImportedModel, bundle: Any) -> list[_Unit]:
                 given=kernel.operator.name,
                 accepted=node.operator.name,
                 remedy="compile this model, with the same input shapes",
+            )
+        different = [
+            name
+            for name in {*kernel.constants, *node.constants}
+            if not np.array_equal(kernel.constants.get(name, _NOTHING), node.constants.get(name, _NOTHING))
+        ]
+        if different:
+            raise ModelError(
+                f"The bundle was compiled from a model with other weights: kernel {node.name!r} differs.",
+                given=", ".join(sorted(different)),
+                remedy="compile this model",
             )
         units.append(_Unit(tuple(node.inputs.values()), tuple(node.outputs.values()), kernel=kernel, quantized=node))
     return units

@@ -1,0 +1,110 @@
+"""Bundles as Python objects, and loading them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import IncompatibleMachineError, UnknownNameError
+from ..files import write_atomically
+from . import container, cpu_features
+from .content import Content
+from .kernel import Kernel
+from .manifest import Manifest
+
+
+class Bundle:
+    """Kernels of one or several targets: a mapping from names to kernels, in model order."""
+
+    def __init__(self, content: bytes | memoryview, origin: str = "The bundle"):
+        self._content = Content(content, origin)
+        self._kernels = {entry.name: Kernel(self._content, entry) for entry in self.manifest.kernels}
+        self._aliases = {alias: entry.name for entry in self.manifest.kernels for alias in entry.aliases}
+
+    @property
+    def manifest(self) -> Manifest:
+        """Everything about it but its bytes."""
+        return self._content.manifest
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the kernels, in model order."""
+        return list(self._kernels)
+
+    @property
+    def targets(self) -> list[str]:
+        """Names of the targets that it was compiled for."""
+        return [library.target for library in self.manifest.libraries]
+
+    def __getitem__(self, name: str) -> Kernel:
+        kernel = self._kernels.get(self._aliases.get(name, name))
+        if kernel is None:
+            known = ", ".join(self.names[:20]) + (", ..." if len(self.names) > 20 else "")
+            raise UnknownNameError("The bundle has no kernel of that name.", given=repr(name), accepted=known)
+        return kernel
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._kernels or name in self._aliases
+
+    def __iter__(self) -> Iterator[Kernel]:
+        return iter(self._kernels.values())
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+    def to_bytes(self) -> bytes:
+        """The bundle's file."""
+        return bytes(self._content.bytes)
+
+    def library_bytes(self, target: str) -> bytes:
+        """The shared library of a target: a self-contained ELF file with the functions of `qcompile.h`.
+
+        Raises:
+            UnknownNameError: the bundle was not compiled for that target.
+        """
+        for library in self.manifest.libraries:
+            if library.target == target:
+                return bytes(self._content.blob(library.blob))
+        raise UnknownNameError(
+            "The bundle was not compiled for that target.", given=repr(target), accepted=", ".join(self.targets)
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the bundle; an existing file is replaced only by a complete one.
+
+        Raises:
+            BundleError: the file cannot be written.
+        """
+        write_atomically(path, self.to_bytes(), "The bundle")
+
+    def __repr__(self) -> str:
+        return f"<Bundle of {len(self)} kernels for {', '.join(self.targets)}>"
+
+
+def load(path: str | os.PathLike[str]) -> Kernel | Bundle:
+    """Loads a bundle without any compiler code. What `Kernel.save` wrote gives the kernel, all else a Bundle.
+
+    The manifest is parsed as untrusted data; the libraries are native code: load only bundles that you trust.
+
+    Raises:
+        BundleError: the file is missing, empty, truncated, damaged, foreign or of a newer format.
+        IncompatibleMachineError: none of its targets runs on this machine.
+    """
+    bundle = load_bundle(path)
+    lacking = {
+        library.target: cpu_features.missing(library.architecture, library.required_features)
+        for library in bundle.manifest.libraries
+    }
+    if all(lacking.values()):
+        raise IncompatibleMachineError(
+            f"The bundle {Path(path)} was not compiled for this machine.",
+            given="; ".join(f"{target} needs {', '.join(needs)}" for target, needs in lacking.items()),
+            remedy="compile it for this machine too: target='host' here, or a name that `qcompile targets` marks",
+        )
+    return next(iter(bundle)) if bundle.manifest.single else bundle
+
+
+def load_bundle(path: str | os.PathLike[str]) -> Bundle:
+    """Loads a bundle as a Bundle whatever it holds and wherever it runs: to look into it."""
+    return Bundle(container.read_file(path), f"The bundle {Path(path)}")
