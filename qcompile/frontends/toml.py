@@ -98,16 +98,20 @@ def read_arrays(path: str | os.PathLike[str], what: str, accepted: Collection[st
     """
     try:
         _require_regular(Path(path))
-        with np.load(path, allow_pickle=False) as archive:
-            if isinstance(archive, np.lib.npyio.NpzFile):
-                unknown = [name for name in archive.files if name not in accepted]
-                if unknown:
-                    raise InvalidTensorError(
-                        f"{what} has an array of a name that is not known here.",
-                        given=", ".join(map(repr, unknown)),
-                        accepted=", ".join(accepted),
-                    )
-                return {name: archive[name] for name in archive.files}
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise InvalidTensorError(
+                f"{what} is no .npz file.", given="a single array", accepted="named arrays, as numpy.savez writes them"
+            )
+        with loaded as archive:
+            unknown = [name for name in archive.files if name not in accepted]
+            if unknown:
+                raise InvalidTensorError(
+                    f"{what} has an array of a name that is not known here.",
+                    given=", ".join(map(repr, unknown)),
+                    accepted=", ".join(accepted),
+                )
+            return {name: archive[name] for name in archive.files}
     except InvalidTensorError:
         raise
     # NumPy, zipfile and zlib raise errors of many types for a damaged file
@@ -117,9 +121,6 @@ def read_arrays(path: str | os.PathLike[str], what: str, accepted: Collection[st
             given=_reason(error),
             accepted="an .npz file as numpy.savez writes it, without Python objects",
         ) from error
-    raise InvalidTensorError(
-        f"{what} is no .npz file.", given="a single array", accepted="named arrays, as numpy.savez writes them"
-    )
 
 
 def _parse(file: Path, what: str) -> dict[str, Any]:

@@ -1,0 +1,5 @@
+"""`python -m qcompile.cli`."""
+
+from . import main
+
+main()

@@ -1,0 +1,104 @@
+"""`qcompile compile`."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import output
+from .arguments import check_output, input_shape_option, json_option, target_option
+from .sources import Source, read_source
+
+if TYPE_CHECKING:
+    from ..runtime.kernel import Kernel
+    from ..runtime.loader import Bundle
+
+
+@click.command(
+    epilog=output.examples(
+        "qcompile compile model.onnx -o model.qcb",
+        "qcompile compile model.onnx --input-shape x=1,3,224,224 -o model.qcb",
+        "qcompile compile layers.toml --target x86_64 --target x86_64-avx2 \\",
+        "    -o layers.qcb",
+    )
+)
+@click.argument("source", metavar="MODEL.onnx|OPS.toml")
+@target_option("Target to compile for (see `qcompile targets`), or the path of a target file; repeatable.  "
+               "[default: host]")  # fmt: skip
+@click.option("-o", "--output", "path", required=True, metavar="OUT.qcb", callback=check_output, help="The bundle.")
+@input_shape_option()
+@json_option()
+def command(
+    source: str, targets: tuple[str, ...], path: str, input_shapes: dict[str, tuple[int, ...]], as_json: bool
+) -> None:
+    """Compile a model, or a list of operators, into a bundle."""
+    from .. import pipeline
+
+    start = time.perf_counter()
+    content = read_source(source, input_shapes)
+    with output.progress("compiling") as progress:
+        bundle = pipeline.compile_requests(content.requests, targets or ("host",), progress=progress)
+    bundle.save(path)
+    size, seconds = Path(path).stat().st_size, time.perf_counter() - start
+    if as_json:
+        output.print_json(_document(content, bundle, path, size, seconds))
+    else:
+        _print_table(bundle)
+        output.print_line()
+        if content.taken_over is not None:
+            _print_nodes(content, len(bundle), source, input_shapes)
+        output.print_line(f"{path}: {output.byte_size(size)}, {output.counted(len(bundle), 'kernel')}, {seconds:.1f} s")
+
+
+def _document(content: Source, bundle: Bundle, path: str, size: int, seconds: float) -> dict[str, Any]:
+    nodes = None
+    if content.taken_over is not None:
+        nodes = {"taken_over": content.taken_over, "not_taken_over": len(content.skipped)}
+    return {
+        "bundle": path,
+        "bytes": size,
+        "seconds": round(seconds, 3),
+        "targets": bundle.targets,
+        "nodes": nodes,
+        "kernels": [
+            {
+                "name": kernel.name,
+                "aliases": list(kernel.aliases),
+                "operator": kernel.operator.name,
+                "constants_bytes": _constants_bytes(kernel),
+                "rules": {variant.target: variant.rule for variant in kernel.variants},
+            }
+            for kernel in bundle
+        ],
+    }
+
+
+def _print_table(bundle: Bundle) -> None:
+    rows = [
+        (kernel.name, kernel.operator.name, variant.target, output.byte_size(_constants_bytes(kernel)), variant.rule)
+        if number == 0
+        else ("", "", variant.target, "", variant.rule)
+        for kernel in bundle
+        for number, variant in enumerate(kernel.variants)
+    ]
+    columns = {"kernel": "left", "operator": "left", "target": "left", "constants": "right", "rule": "left"}
+    output.print_table(columns, rows)
+
+
+def _print_nodes(content: Source, kernels: int, source: str, input_shapes: dict[str, tuple[int, ...]]) -> None:
+    taken_over, skipped = content.taken_over or 0, len(content.skipped)
+    nodes = output.counted(taken_over + skipped, "node")
+    output.print_line(f"{taken_over} of {nodes} of the model taken over by {output.counted(kernels, 'kernel')}")
+    if skipped:
+        words = ["qcompile", "explain", source]
+        for name, shape in input_shapes.items():
+            words += ["--input-shape", f"{name}={','.join(map(str, shape))}"]
+        output.print_line(f"why {skipped} not: {shlex.join(words)}")
+
+
+def _constants_bytes(kernel: Kernel) -> int:
+    return sum(constant.nbytes for constant in kernel.constants.values())

@@ -1,0 +1,99 @@
+"""`qcompile explain`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from . import output
+from .arguments import input_shape_option, json_option, kernels_option, target_option
+from .explanations import STAGES, Explanation, KernelChoice, explain, stage_text
+
+
+@click.command(
+    epilog=output.examples(
+        "qcompile explain model.onnx --input-shape x=1,3,224,224",
+        "qcompile explain layers.toml --target x86_64 --target x86_64-avx2",
+        "qcompile explain model.qcb --kernel conv1",
+        "qcompile explain layers.toml --kernel conv1 --stage assembly",
+    )
+)
+@click.argument("source", metavar="MODEL.onnx|OPS.toml|BUNDLE.qcb")
+@target_option("Target to explain; repeatable.  [default: host; for a bundle, all of its own]")
+@input_shape_option()
+@kernels_option("Kernel to explain; repeatable.  [default: all]")
+@click.option("--stage", type=click.Choice(STAGES), help="Print one kernel in this stage of lowering instead.")
+@json_option()
+def command(
+    source: str,
+    targets: tuple[str, ...],
+    input_shapes: dict[str, tuple[int, ...]],
+    kernels: tuple[str, ...],
+    stage: str | None,
+    as_json: bool,
+) -> None:
+    """Say how kernels are scheduled and why, and which nodes are not compiled.
+
+    For each kernel: the schedule rule, its version and knobs, where the knobs come from, and why the rules that
+    are preferred were refused. For a model also every node that is not taken over, with the reason.
+    """
+    explanation = explain(source, input_shapes, targets, kernels)
+    if stage is not None:
+        text = stage_text(explanation, targets, stage)
+        if as_json:
+            choice = explanation.kernels[0].choices[0]
+            output.print_json(
+                {"kernel": explanation.kernels[0].name, "target": choice.target, "stage": stage, "text": text}
+            )
+        else:
+            click.echo(output.printable(text, keep_lines=True))
+    elif as_json:
+        output.print_json(explanation.to_dictionary())
+    else:
+        _print(explanation)
+
+
+def _print(explanation: Explanation) -> None:
+    for number, kernel in enumerate(explanation.kernels):
+        if number:
+            output.print_line()
+        output.print_line(kernel.name)
+        fields = [("operator", kernel.operator.name)]
+        fields += [("also named", ", ".join(kernel.aliases))] if kernel.aliases else []
+        fields += [("constants", ", ".join(sorted(kernel.constants)) or "none")]
+        output.print_fields(fields, indent=2)
+        for choice in kernel.choices:
+            output.print_line(f"  {choice.target}")
+            output.print_fields(_choice_fields(choice), indent=4)
+    if explanation.taken_over is None:
+        return
+    skipped = explanation.skipped
+    if explanation.kernels:
+        output.print_line()
+    total = explanation.taken_over + len(skipped)
+    output.print_line(f"{explanation.taken_over} of {output.counted(total, 'node')} of the model taken over")
+    if skipped:
+        output.print_line()
+        output.print_table(
+            {"node not taken over": "left", "operator": "left", "reason": "left"},
+            [(node.name, node.op_type, node.reason) for node in skipped],
+        )
+
+
+_SOURCES = {"rule": "the rule's own numbers", "defaults": "reviewed defaults of the target", "tuned": "tuned records"}
+
+
+def _choice_fields(choice: KernelChoice) -> list[tuple[str, str]]:
+    if choice.obstacle is not None:
+        return [("not compiled", choice.obstacle)]
+    knobs: dict[str, Any] = dict(choice.knobs)
+    fields = [
+        ("rule", f"{choice.rule}, version {choice.version}"),
+        ("knobs", ", ".join(f"{knob}={value}" for knob, value in knobs.items()) or "none"),
+        ("from", f"{_SOURCES.get(choice.source, choice.source)}"),
+    ]
+    fields += [("refused", f"{rule}: {reason}") for rule, reason in choice.refused]
+    if choice.missing is not None:
+        fields.append(("runs here", f"no, lacks {', '.join(choice.missing)}" if choice.missing else "yes"))
+    return fields

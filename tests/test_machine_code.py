@@ -1,0 +1,127 @@
+"""What is in the machine code: vectors, the exact instructions, and nothing that the library does not bring along."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import qcompile as qc
+from qcompile import catalogue, hardware, pipeline
+from qcompile.spec import Convolution, MatrixMultiply, Operator
+
+from .support import small_constants, small_convolution
+
+EXAMPLES = [example for row in catalogue.CATALOGUE if row.compute for example in row.examples]
+#: Arithmetic on whole vectors of the widths that the targets have.
+VECTOR_REGISTER = {128: "xmm", 256: "ymm"}
+
+
+def assembly(operator: Operator, target: str, constants: bool = True) -> list[str]:
+    known = frozenset(tensor.name for tensor in operator.tensors if tensor.role != "data") if constants else frozenset()
+    text = pipeline.stages(operator, known, hardware.load(target), ["assembly"])["assembly"]
+    return [line.strip() for line in text.splitlines() if line.startswith("\t") and not line.startswith("\t.")]
+
+
+@pytest.mark.parametrize("operator", EXAMPLES, ids=lambda operator: operator.name)
+@pytest.mark.parametrize("compiled_for", ["x86_64", "x86_64-avx2"])
+@pytest.mark.parametrize("constants", [True, False])
+def test_no_kernel_is_a_scalar_loop(operator: Operator, compiled_for: str, constants: bool) -> None:
+    register = VECTOR_REGISTER[hardware.load(compiled_for).vector_bits]
+    arithmetic = (
+        r"v?(pmaddwd|pmulld|pmullw|pmuludq)" if isinstance(operator, (Convolution, MatrixMultiply)) else r"v?(mul|div)ps"
+    )
+    lines = assembly(operator, compiled_for, constants)
+    assert any(re.match(rf"{arithmetic}\s.*%{register}", line) for line in lines)
+    if operator.outputs[0].dtype != "int32" and operator.outputs[0].dtype != "float32":
+        assert any(re.match(rf"v?cvtps2dq\s.*%{register}", line) for line in lines), "rounding is vectorized"
+
+
+@pytest.mark.parametrize("operator", EXAMPLES, ids=lambda operator: operator.name)
+@pytest.mark.parametrize("compiled_for", ["x86_64", "x86_64-avx2"])
+def test_no_fused_and_no_approximate_float_operations(operator: Operator, compiled_for: str) -> None:
+    for line in assembly(operator, compiled_for, constants=False):
+        assert not re.match(r"v?(fmadd|fmsub|fnmadd|fnmsub|rcpps|rcpss|rsqrt)", line.removeprefix("v")), line
+
+
+@pytest.mark.parametrize("operator", EXAMPLES, ids=lambda operator: operator.name)
+def test_the_plain_target_has_no_instruction_of_a_newer_cpu(operator: Operator) -> None:
+    assert not any(re.search(r"%(ymm|zmm)|^v[a-z]", line) for line in assembly(operator, "x86_64"))
+
+
+def test_interface_tensors_are_moved_without_alignment(tmp_path: Path) -> None:
+    operator = qc.Requantize(qc.Tensor((64,), "int32"))
+    lines = assembly(operator, "x86_64-avx2", constants=False)
+    assert any(line.startswith("vmovdqu") or "vcvtdq2ps" in line for line in lines)
+    assert not any(re.match(r"vmovdqa\s+[^,]*\((%r[a-z0-9]+)", line) and "rsp" not in line for line in lines)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    bundle = qc.compile([small_convolution()], "x86_64", [small_constants()])
+    path = tmp_path_factory.mktemp("library") / "library.so"
+    path.write_bytes(bundle.library_bytes("x86_64"))
+    return path
+
+
+def tool(*command: object) -> str:
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_library_needs_libc_alone(library: Path) -> None:
+    needed = set(re.findall(r"NEEDED\s+(\S+)", tool("objdump", "-p", library)))
+    assert needed <= {"libc.so.6", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2"}
+
+
+def test_the_library_exports_its_interface_alone(library: Path) -> None:
+    names = {line.split()[-1] for line in tool("nm", "-D", "--defined-only", library).splitlines()}
+    assert names == {"qc_abi_version", "qc_find", "qc_kernel", "qc_kernel_count", "qc_last_error", "qc_run"}
+
+
+PROGRAM = r"""
+#include <stdio.h>
+#include <string.h>
+#include "qcompile.h"
+
+int main(void) {
+  int32_t index = qc_find("NAME");
+  const qc_kernel_description *kernel = qc_kernel(index);
+  if (qc_abi_version() != QC_ABI_VERSION || qc_kernel_count() != 1 || kernel == NULL) return 1;
+  for (int32_t i = 0; i < kernel->argument_count; i++)
+    if (kernel->arguments[i].kind != QC_CONSTANT)
+      printf("%s %d %d %d\n", kernel->arguments[i].name, kernel->arguments[i].kind, kernel->arguments[i].bits,
+             kernel->arguments[i].dimensions);
+  unsigned char input[4 * 6 * 5], output[8 * 6 * 5];
+  for (int i = 0; i < (int)sizeof input; i++) input[i] = (unsigned char)(i * 37);
+  void *tensors[] = {input, output};
+  if (qc_run(index, tensors, 2) != 0) return 2;
+  for (int i = 0; i < (int)sizeof output; i++) printf("%d ", output[i]);
+  void *missing[] = {NULL, output};
+  if (qc_run(index, missing, 1) == 0 || strstr(qc_last_error(), "NULL") == NULL) return 3;
+  if (qc_run(7, tensors, 1) == 0 || strstr(qc_last_error(), "no kernel") == NULL) return 4;
+  if (qc_find("nothing") != -1) return 5;
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize(("language", "standard"), [("c", "c99"), ("c++", "c++11")])
+def test_a_program_in_c_or_cpp(library: Path, tmp_path: Path, language: str, standard: str) -> None:
+    import numpy as np
+
+    from qcompile.linking import NATIVE
+
+    if language == "c++" and subprocess.run(["which", "g++"], capture_output=True, check=False).returncode:
+        pytest.skip("g++ is not installed")
+    source = tmp_path / "program.c"
+    source.write_text(PROGRAM.replace("NAME", small_convolution().name))
+    compiler = "cc" if language == "c" else "g++"
+    command = [compiler, "-x", language, f"-std={standard}", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", source]
+    tool(*command, "-x", "none", library, f"-Wl,-rpath,{library.parent}", "-o", tmp_path / "program")
+    lines = tool(tmp_path / "program").splitlines()
+    assert lines[:2] == ["input 0 8 4", "output 1 8 5"]
+    x = (np.arange(120) * 37).astype(np.uint8).reshape(1, 4, 6, 5)
+    expected = qc.reference(small_convolution(), input=x, **small_constants())
+    assert np.array_equal(np.array(lines[2].split(), int), expected.ravel())
