@@ -21,6 +21,7 @@ check: $(TEST_VENV)/ready
 	$(TEST_VENV)/bin/ruff check .
 	$(TEST_VENV)/bin/ruff format --check -q .
 	$(TEST_VENV)/bin/mypy
+	MYPYPATH=examples/digits $(TEST_VENV)/bin/mypy examples/digits/*.py
 
 bench: $(TEST_VENV)/ready
 	$(TEST_VENV)/bin/python benchmarks/compile_time.py

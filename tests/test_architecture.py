@@ -76,7 +76,7 @@ def imported_parts(path: Path, part: str) -> set[str]:
 
 
 def test_every_part_has_a_place() -> None:
-    assert set(parts()) - {"__init__", "cli"} == set(ALLOWED)
+    assert set(parts()) - {"__init__", "__main__", "cli"} == set(ALLOWED)
 
 
 @pytest.mark.parametrize("part", sorted(ALLOWED))
@@ -94,9 +94,9 @@ def test_the_allowed_imports_have_no_cycle() -> None:
             del remaining[part]
 
 
-def test_nothing_below_the_pipeline_imports_the_command_line() -> None:
+def test_nothing_imports_the_command_line() -> None:
     for path in PACKAGE.rglob("*.py"):
-        if "cli" not in path.relative_to(PACKAGE).parts:
+        if "cli" not in path.relative_to(PACKAGE).parts and path.name != "__main__.py":
             assert "cli" not in imported_parts(path, path.relative_to(PACKAGE).parts[0].removesuffix(".py")), path
 
 
@@ -133,7 +133,7 @@ def test_public_names() -> None:
         assert getattr(qcompile, name) is not None
     assert set(qcompile.__all__) <= set(dir(qcompile))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        _ = qcompile.nonsense  # type: ignore[attr-defined]
+        _ = qcompile.nonsense
 
 
 def test_the_public_reference_is_a_function_whatever_was_imported() -> None:

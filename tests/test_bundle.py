@@ -84,7 +84,11 @@ def test_a_sequence_of_one_is_a_bundle(tmp_path: Path) -> None:
 def test_equal_input_gives_equal_bytes(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QCOMPILE_CACHE", "off")
     again = qc.compile(
-        {"first": small_convolution(), "second": qc.Requantize(qc.Tensor((2, 3), "int32")), "third": small_convolution()},
+        {
+            "first": small_convolution(),
+            "second": qc.Requantize(qc.Tensor((2, 3), "int32")),
+            "third": small_convolution(),
+        },
         ["x86_64"],
         {"first": small_constants(), "third": {**small_constants(), "output_scale": 0.2}},
     )
@@ -289,9 +293,7 @@ def test_paths_that_cannot_be_written(bundle: qc.Bundle, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_write_leaves_the_old_file(
-    bundle: qc.Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_file(bundle: qc.Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "it.qcb"
     path.write_bytes(b"old")
 

@@ -139,7 +139,7 @@ def test_a_c_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 )
 def test_a_wrong_pair_of_tvm_versions(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str | None]) -> None:
     def version(package: str) -> str:
-        found = versions[package] if package in versions else "1"
+        found = versions.get(package, "1")
         if found is None:
             raise metadata.PackageNotFoundError(package)
         return found

@@ -31,7 +31,9 @@ def assembly(operator: Operator, target: str, constants: bool = True) -> list[st
 def test_no_kernel_is_a_scalar_loop(operator: Operator, compiled_for: str, constants: bool) -> None:
     register = VECTOR_REGISTER[hardware.load(compiled_for).vector_bits]
     arithmetic = (
-        r"v?(pmaddwd|pmulld|pmullw|pmuludq)" if isinstance(operator, (Convolution, MatrixMultiply)) else r"v?(mul|div)ps"
+        r"v?(pmaddwd|pmulld|pmullw|pmuludq)"
+        if isinstance(operator, (Convolution, MatrixMultiply))
+        else r"v?(mul|div)ps"
     )
     lines = assembly(operator, compiled_for, constants)
     assert any(re.match(rf"{arithmetic}\s.*%{register}", line) for line in lines)

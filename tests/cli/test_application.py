@@ -20,7 +20,7 @@ from qcompile.errors import AccumulatorOverflowWarning, QCompileError
 
 from .conftest import Cli, check_failure, check_width
 
-PROGRAM = [sys.executable, "-m", "qcompile.cli"]
+PROGRAM = [sys.executable, "-m", "qcompile"]
 
 
 def test_version(cli: Cli) -> None:

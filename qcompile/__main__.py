@@ -1,0 +1,5 @@
+"""`python -m qcompile`."""
+
+from .cli import main
+
+main()

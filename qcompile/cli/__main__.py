@@ -1,5 +1,0 @@
-"""`python -m qcompile.cli`."""
-
-from . import main
-
-main()
