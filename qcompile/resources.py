@@ -52,6 +52,6 @@ def read_defaults(target: str) -> dict[str, dict[str, Any]]:
 
 def source_files() -> list[Path]:
     """All Python sources of the package, and the data they read, in a fixed order."""
-    patterns = ("*.py", "*.toml", "*.c", "*.h")
+    patterns = ("*.py", "*.toml", "*.c", "*.h", "*.map")
     roots = (_PACKAGE, _TARGETS.resolve(), _SCHEDULES.resolve())
     return sorted({path for root in roots for pattern in patterns for path in root.rglob(pattern)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,10 @@ RUNNABLE_TARGETS = [
     for entry in hardware.load_all()
     if entry.kind == "cpu" and not cpu_features.missing(entry.architecture, entry.required_features)
 ]
+
+needs_binutils = pytest.mark.skipif(
+    not (shutil.which("objdump") and shutil.which("nm")), reason="objdump and nm (package binutils) are not installed"
+)
 
 
 @pytest.fixture(scope="session", autouse=True)

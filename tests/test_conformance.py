@@ -18,6 +18,7 @@ from qcompile import catalogue
 from qcompile.spec.values import canonical_values
 
 from .conformance.cases import SUITES, Case, cases
+from .conftest import needs_binutils
 from .support import assert_equal, constant_names, split_values, through_file
 
 COMPILED = [case for suite in SUITES for case in cases(suite) if catalogue.entry_of(case.operator).compute]
@@ -52,6 +53,7 @@ def test_everything_at_run_time(case: Case, target: str) -> None:
     assert_equal(case.expected, kernel(**case.values))
 
 
+@needs_binutils
 @pytest.mark.parametrize("suite", SUITES)
 @pytest.mark.parametrize("run_time", [False, True])
 def test_machine_code_has_no_fused_multiply_add(suite: str, run_time: bool, target: str, tmp_path: Path) -> None:

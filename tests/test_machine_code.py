@@ -12,6 +12,7 @@ import qcompile as qc
 from qcompile import catalogue, hardware, pipeline
 from qcompile.spec import Convolution, MatrixMultiply, Operator
 
+from .conftest import needs_binutils
 from .support import small_constants, small_convolution
 
 EXAMPLES = [example for row in catalogue.CATALOGUE if row.compute for example in row.examples]
@@ -72,11 +73,13 @@ def tool(*command: object) -> str:
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout
 
 
+@needs_binutils
 def test_the_library_needs_libc_alone(library: Path) -> None:
     needed = set(re.findall(r"NEEDED\s+(\S+)", tool("objdump", "-p", library)))
     assert needed <= {"libc.so.6", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2"}
 
 
+@needs_binutils
 def test_the_library_exports_its_interface_alone(library: Path) -> None:
     names = {line.split()[-1] for line in tool("nm", "-D", "--defined-only", library).splitlines()}
     assert names == {"qc_abi_version", "qc_find", "qc_kernel", "qc_kernel_count", "qc_last_error", "qc_run"}

@@ -73,3 +73,19 @@ def test_the_model_gives_its_stored_outputs(name: str) -> None:
         for output, entry in case["outputs"][mode].items():
             expected = arrays()[entry["key"]]
             assert np.abs(result[output] - expected).max() <= tolerance + 1e-5 * np.abs(expected).max()
+
+
+def test_equal_nodes_share_a_kernel() -> None:
+    for name in CASES:
+        bundle, model = compiled(name), imported(name)
+        shared = [kernel for kernel in bundle if kernel.aliases]
+        contents = {
+            (kernel.operator.name, *((key, value.tobytes()) for key, value in sorted(kernel.constants.items())))
+            for kernel in bundle
+        }
+        assert len(contents) == len(bundle)
+        for kernel in shared:
+            for alias in kernel.aliases:
+                assert bundle[alias].name == kernel.name
+        assert [kernel.name for kernel in bundle] == [node.name for node in model.nodes if node.name in bundle.names]
+    assert any(kernel.aliases for name in CASES for kernel in compiled(name))

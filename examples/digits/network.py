@@ -69,7 +69,8 @@ def extract_patches(inputs: FloatArray, layer: Convolution) -> FloatArray:
     strided = windows[:, :, :: layer.stride, :: layer.stride]
     samples, channels, height, width = strided.shape[:4]
     rows = channels // layer.groups * layer.kernel**2
-    return strided.transpose(1, 4, 5, 0, 2, 3).reshape(layer.groups, rows, samples * height * width)
+    columns: FloatArray = strided.transpose(1, 4, 5, 0, 2, 3).reshape(layer.groups, rows, samples * height * width)
+    return columns
 
 
 def accumulate_patches(patches: FloatArray, input_shape: tuple[int, int, int, int], layer: Convolution) -> FloatArray:

@@ -51,7 +51,8 @@ def load_split() -> tuple[PixelArray, PixelArray, PixelArray, PixelArray]:
 
 def to_network_input(pixels: PixelArray) -> FloatArray:
     """Pixels uint8 [n, 8, 8] in 0..16 as the network's float32 image [n, 1, 8, 8] in 0..1."""
-    return pixels[:, None].astype(np.float32) / np.float32(16)
+    images: FloatArray = pixels[:, None].astype(np.float32) / np.float32(16)
+    return images
 
 
 def print_progress(report: EpochReport) -> None:
