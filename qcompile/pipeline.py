@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from . import __version__, cache, catalogue, records, tvm_versions
 from . import hardware as hardware_files
 from .bundle import BundledKernel, assemble
-from .errors import InvalidOperatorError, InvalidTensorError, NotApplicable, UnknownNameError, UnsupportedError
+from .errors import InvalidOperatorError, InvalidTensorError, UnknownNameError, UnsupportedError
 from .hardware import Hardware
 from .linking import LinkedArgument, LinkedKernel, link
 from .packing import fold
+from .requests import Request, read_file, requests_of_operators
 from .runtime import cpu_features
 from .runtime.kernel import Kernel
 from .runtime.loader import Bundle
@@ -32,23 +33,6 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Request:
-    """A kernel to compile.
-
-    Args:
-        name: its name in the bundle.
-        operator: the operator.
-        constants: values of the tensors that are fixed, in any form that `spec.values` accepts.
-        aliases: further names.
-    """
-
-    name: str
-    operator: Operator
-    constants: Mapping[str, Any]
-    aliases: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class _Code:
     """Compiled code of an operator with these tensors constant, whatever their values."""
 
@@ -56,6 +40,23 @@ class _Code:
     object_code: bytes
     workspace_bytes: int
     arguments: tuple[tuple[str, str, tuple[int, ...], str], ...]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A kernel to compile for one target."""
+
+    request: Request
+    hardware: Hardware
+    choice: records.Choice
+
+    def key(self) -> str:
+        """What determines the code; the values of the constants do not."""
+        return cache.digest(
+            "kernel", self.request.operator.name, sorted(self.request.constants), asdict(self.hardware),
+            self.choice.rule, self.choice.version, sorted(self.choice.knobs.items()),
+            tvm_versions.installed("apache-tvm"), cache.source_digest(),
+        )  # fmt: skip
 
 
 def host() -> Hardware:
@@ -149,90 +150,12 @@ def compile(
     if isinstance(operators, (str, os.PathLike)):
         if constants is not None:
             raise InvalidTensorError("constants= is for operators; a file brings its own.", given=os.fspath(operators))
-        return compile_requests(requests_of_file(operators, input_shapes), target, progress=progress)
+        return compile_requests(read_file(operators, input_shapes).requests, target, progress=progress)
     if input_shapes is not None:
         raise InvalidTensorError("input_shapes= is for ONNX models; an operator has its shapes.")
     single = isinstance(operators, Operator)
-    bundle = compile_requests(_requests(operators, constants), target, single=single, progress=progress)
+    bundle = compile_requests(requests_of_operators(operators, constants), target, single=single, progress=progress)
     return next(iter(bundle)) if single else bundle
-
-
-def requests_of_file(
-    path: str | os.PathLike[str], input_shapes: Mapping[str, Sequence[int]] | None = None
-) -> list[Request]:
-    """The kernels that a TOML file of operators or an ONNX model asks for."""
-    if Path(path).suffix.lower() == ".toml":
-        from .frontends.toml import read_operators
-
-        if input_shapes:
-            raise InvalidTensorError("input shapes are for ONNX models; an operator has its shapes.")
-        return [Request(entry.name, entry.operator, entry.constants) for entry in read_operators(path)]
-    from .frontends.onnx import import_model
-
-    return requests_of_nodes(import_model(path, input_shapes).nodes, os.fspath(path))
-
-
-def requests_of_nodes(nodes: Sequence[Any], origin: str) -> list[Request]:
-    """One request for each distinct node of a model: equal operators with equal constants share a kernel."""
-    if not nodes:
-        raise InvalidOperatorError(
-            f"{origin} has no quantized operator that qcompile compiles.", remedy="`qcompile explain` lists its nodes"
-        )
-    distinct: dict[str, Request] = {}
-    for node in nodes:
-        contents = [(name, value.tobytes()) for name, value in sorted(node.constants.items())]
-        key = cache.digest(node.operator.name, *(part for pair in contents for part in pair))
-        known = distinct.get(key)
-        if known is None:
-            distinct[key] = Request(node.name, node.operator, node.constants)
-        else:
-            distinct[key] = replace(known, aliases=(*known.aliases, node.name))
-    return list(distinct.values())
-
-
-def _requests(operators: Any, constants: Any) -> list[Request]:
-    if isinstance(operators, Operator):
-        return [Request(operators.name, operators, _constants_mapping(constants))]
-    if isinstance(operators, Mapping):
-        unknown = set(constants or {}) - set(operators)
-        if unknown:
-            given = ", ".join(sorted(unknown))
-            raise InvalidTensorError("constants= names kernels that are not compiled.", given=given)
-        return [
-            Request(str(name), _operator(operator), _constants_mapping((constants or {}).get(name)))
-            for name, operator in operators.items()
-        ]
-    if not isinstance(operators, Sequence) or not operators:
-        raise InvalidOperatorError(
-            "There is nothing to compile.",
-            given=type(operators).__name__,
-            accepted="an operator, a sequence or mapping of operators, or the path of a model",
-        )
-    per_operator = [None] * len(operators) if constants is None else list(constants)
-    if isinstance(constants, Mapping) or len(per_operator) != len(operators):
-        raise InvalidTensorError("constants= must have one mapping for each operator.", accepted=len(operators))
-    taken: dict[str, int] = {}
-    requests = []
-    for operator, own in zip(operators, per_operator, strict=True):
-        name = _operator(operator).name
-        taken[name] = taken.get(name, 0) + 1
-        unique = name if taken[name] == 1 else f"{name}.{taken[name]}"
-        requests.append(Request(unique, operator, _constants_mapping(own)))
-    return requests
-
-
-def _operator(value: Any) -> Operator:
-    if not isinstance(value, Operator):
-        raise InvalidOperatorError("This is no operator.", given=repr(value), accepted="one of qcompile's operators")
-    return value
-
-
-def _constants_mapping(value: Any) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise InvalidTensorError("constants= must be a mapping of names to values.", given=type(value).__name__)
-    return value
 
 
 def compile_requests(
@@ -242,31 +165,30 @@ def compile_requests(
     single: bool = False,
     progress: Progress | None = None,
 ) -> Bundle:
-    """Compiles requests for one or several targets into one bundle."""
+    """Compiles requests for one or several targets into one bundle.
+
+    Raises:
+        InvalidOperatorError: there are none, besides the errors of `compile`.
+    """
+    if not requests:
+        raise InvalidOperatorError(
+            "There is no quantized operator to compile.", remedy="`qcompile explain MODEL` says why for each node"
+        )
     targets = resolve_targets(target)
     checked = [replace(request, constants=_checked_constants(request)) for request in requests]
-    variants: list[list[VariantEntry]] = [[] for _ in checked]
-    libraries = []
-    total, done = len(checked) * len(targets), 0
-    for position, hardware in enumerate(targets):
-        linked, objects = [], {}
-        for number, request in enumerate(checked):
-            if progress is not None:
-                progress(done, total, request.name)
-            choice = records.find(request.operator, hardware)
-            code = _code(request.operator, frozenset(request.constants), hardware, choice)
-            objects[code.symbol] = code.object_code
-            linked.append(_linked_kernel(request, hardware, choice, code))
-            variants[number].append(
-                VariantEntry(
-                    position, number, choice.rule, choice.version, dict(choice.knobs), choice.source, choice.refused,
-                    code.workspace_bytes,
-                )
-            )  # fmt: skip
-            done += 1
-        libraries.append(link(linked, objects))
-    if progress is not None:
-        progress(done, total, "")
+    work = [
+        _Work(request, hardware, records.find(request.operator, hardware))
+        for hardware in targets
+        for request in checked
+    ]
+    codes = _generate_all(work, progress)
+    libraries, variants = [], [[] for _ in checked]  # type: tuple[list[bytes], list[list[VariantEntry]]]
+    for position in range(len(targets)):
+        part = slice(position * len(checked), (position + 1) * len(checked))
+        linked = [_linked_kernel(job, code) for job, code in zip(work[part], codes[part], strict=True)]
+        libraries.append(link(linked, {code.symbol: code.object_code for code in codes[part]}))
+        for number, (job, code) in enumerate(zip(work[part], codes[part], strict=True)):
+            variants[number].append(_variant(job.choice, position, number, code))
     kernels = [
         BundledKernel(request.name, request.aliases, request.operator, request.constants, tuple(own))
         for request, own in zip(checked, variants, strict=True)
@@ -286,8 +208,38 @@ def _checked_constants(request: Request) -> Mapping[str, Any]:
     return values
 
 
-def _linked_kernel(request: Request, hardware: Hardware, choice: records.Choice, code: _Code) -> LinkedKernel:
-    form = records.load_rule(choice.rule).form(request.operator, hardware, choice.knobs)
+def _variant(choice: records.Choice, library: int, index: int, code: _Code) -> VariantEntry:
+    return VariantEntry(
+        library, index, choice.rule, choice.version, dict(choice.knobs), choice.source, choice.refused,
+        code.workspace_bytes,
+    )  # fmt: skip
+
+
+def _generate_all(work: Sequence[_Work], progress: Progress | None) -> list[_Code]:
+    """The code of each job, in their order. TVM leaves the interpreter free, so that threads share the work."""
+    codes = []
+    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as executor:
+        futures: dict[str, Future[_Code]] = {}
+        for job in work:
+            key = job.key()
+            if key not in futures:
+                futures[key] = executor.submit(_code, job, key)
+        try:
+            for number, job in enumerate(work):
+                if progress is not None:
+                    progress(number, len(work), job.request.name)
+                codes.append(futures[job.key()].result())
+        except BaseException:
+            executor.shutdown(cancel_futures=True)
+            raise
+    if progress is not None:
+        progress(len(work), len(work), "")
+    return codes
+
+
+def _linked_kernel(job: _Work, code: _Code) -> LinkedKernel:
+    request = job.request
+    form = records.load_rule(job.choice.rule).form(request.operator, job.hardware, job.choice.knobs)
     optional = {tensor.name for tensor in request.operator.tensors if tensor.optional}
     arguments = [
         LinkedArgument(
@@ -303,26 +255,20 @@ def _linked_kernel(request: Request, hardware: Hardware, choice: records.Choice,
     return LinkedKernel(request.name, code.symbol, tuple(arguments))
 
 
-def _code(operator: Operator, known: frozenset[str], hardware: Hardware, choice: records.Choice) -> _Code:
+def _code(job: _Work, key: str) -> _Code:
     """Machine code from the cache, or from TVM."""
-    key = cache.digest(
-        "kernel", operator.name, sorted(known), asdict(hardware), choice.rule, choice.version,
-        sorted(choice.knobs.items()), tvm_versions.installed("apache-tvm"), cache.source_digest(),
-    )  # fmt: skip
-    stored = cache.cached(key, partial(_generate, operator, known, hardware, choice, f"qc_{key[:24]}"))
+    stored = cache.cached(key, partial(_generate, job, f"qc_{key[:24]}"))
     text, _, object_code = stored.partition(b"\n")
     facts = json.loads(text)
     arguments = tuple((name, dtype, tuple(shape), kind) for name, dtype, shape, kind in facts["arguments"])
     return _Code(facts["symbol"], object_code, facts["workspace_bytes"], arguments)
 
 
-def _generate(
-    operator: Operator, known: frozenset[str], hardware: Hardware, choice: records.Choice, symbol: str
-) -> bytes:
+def _generate(job: _Work, symbol: str) -> bytes:
     from . import lowering
 
-    computation, module = schedule(operator, known, hardware, choice)
-    machine = lowering.lower(module, symbol, hardware)
+    computation, module = schedule(job.request.operator, frozenset(job.request.constants), job.hardware, job.choice)
+    machine = lowering.lower(module, symbol, job.hardware)
     facts = {
         "symbol": symbol,
         "workspace_bytes": machine.workspace_bytes,
@@ -362,6 +308,3 @@ def stages(operator: Operator, known: frozenset[str], hardware: Hardware, wanted
     machine = lowering.lower(module, "kernel", hardware, tuple(wanted))
     texts = {"computed": computation.function.script(), **machine.texts}
     return {stage: texts[stage] for stage in wanted}
-
-
-__all__ = ["NotApplicable", "Request", "compile", "compile_requests", "host", "requests_of_file", "stages"]

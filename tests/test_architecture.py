@@ -37,8 +37,9 @@ ALLOWED: dict[str, set[str]] = {
     "bundle": {"errors", "spec", "hardware", "runtime"},
     "pipeline": {
         "__init__", "errors", "spec", "cache", "catalogue", "compute", "records", "tvm_versions", "hardware", "bundle",
-        "linking", "packing", "runtime", "lowering", "frontends",
+        "linking", "packing", "requests", "runtime", "lowering",
     },
+    "requests": {"errors", "spec", "cache", "frontends"},
     "frontends": {"errors", "files", "spec", "reference"},
     "verification": {"errors", "spec", "reference", "runtime"},
     "timing": {"errors", "spec", "runtime", "verification"},

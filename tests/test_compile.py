@@ -286,9 +286,9 @@ def test_a_changed_source_changes_the_keys() -> None:
     assert len(cache.source_digest()) == 64
 
 
-def test_a_kernel_without_constants_of_models() -> None:
+def test_nothing_to_compile() -> None:
     with pytest.raises(qc.InvalidOperatorError, match="no quantized operator"):
-        pipeline.requests_of_nodes([], "model.onnx")
+        pipeline.compile_requests([], "host")
 
 
 def test_a_compiler_with_arguments(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 import qcompile as qc
 from qcompile.frontends.onnx import ImportedModel, import_model
-from qcompile.pipeline import compile_requests, requests_of_nodes
+from qcompile.pipeline import compile_requests
+from qcompile.requests import requests_of_nodes
 
 from .conformance.cases import DATA
 from .conftest import RUNNABLE_TARGETS
@@ -35,7 +36,7 @@ def imported(name: str) -> ImportedModel:
 
 @cache
 def compiled(name: str) -> qc.Bundle:
-    return compile_requests(requests_of_nodes(imported(name).nodes, name), RUNNABLE_TARGETS)
+    return compile_requests(requests_of_nodes(imported(name).nodes), RUNNABLE_TARGETS)
 
 
 @pytest.mark.parametrize("name", CASES)

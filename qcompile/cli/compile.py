@@ -11,9 +11,9 @@ import click
 
 from . import output
 from .arguments import check_output, input_shape_option, json_option, target_option
-from .sources import Source, read_source
 
 if TYPE_CHECKING:
+    from ..requests import Source
     from ..runtime.kernel import Kernel
     from ..runtime.loader import Bundle
 
@@ -36,10 +36,10 @@ def command(
     source: str, targets: tuple[str, ...], path: str, input_shapes: dict[str, tuple[int, ...]], as_json: bool
 ) -> None:
     """Compile a model, or a list of operators, into a bundle."""
-    from .. import pipeline
+    from .. import pipeline, requests
 
     start = time.perf_counter()
-    content = read_source(source, input_shapes)
+    content = requests.read_file(source, input_shapes)
     with output.progress("compiling") as progress:
         bundle = pipeline.compile_requests(content.requests, targets or ("host",), progress=progress)
     bundle.save(path)

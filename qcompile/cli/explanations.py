@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidTensorError, NotApplicable, QCompileWarning, UnknownNameError
-from .sources import is_bundle, one_of, read_source
+from .sources import is_bundle, one_of
 
 if TYPE_CHECKING:
     from ..frontends.onnx import SkippedNode
@@ -156,10 +156,10 @@ def stage_text(explanation: Explanation, targets: Sequence[str], stage: str) -> 
 
 
 def _source(path: str, input_shapes: Mapping[str, Sequence[int]], targets: Sequence[str]) -> Explanation:
-    from .. import pipeline
+    from .. import pipeline, requests
 
     resolved = pipeline.resolve_targets(targets or ("host",))
-    source = read_source(path, input_shapes, may_be_empty=True)
+    source = requests.read_file(path, input_shapes)
     kernels = [
         ExplainedKernel(
             request.name,

@@ -1,0 +1,139 @@
+"""What is to be compiled: from operators, a TOML file or an ONNX model to a list of kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .cache import digest
+from .errors import InvalidOperatorError, InvalidTensorError
+from .spec import Operator
+
+if TYPE_CHECKING:
+    from .frontends.onnx import QuantizedNode, SkippedNode
+
+
+@dataclass(frozen=True)
+class Request:
+    """A kernel to compile.
+
+    Args:
+        name: its name in the bundle.
+        operator: the operator.
+        constants: values of the tensors that are fixed, in any form that `spec.values` accepts.
+        aliases: further names.
+    """
+
+    name: str
+    operator: Operator
+    constants: Mapping[str, Any]
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """The content of a model or of a file of operators.
+
+    Args:
+        requests: the kernels to compile.
+        taken_over: number of nodes of the model that the kernels replace; None for a file of operators.
+        skipped: the other nodes, with their reasons.
+    """
+
+    requests: list[Request]
+    taken_over: int | None
+    skipped: tuple[SkippedNode, ...]
+
+
+def is_operator_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is taken for a TOML file of operators."""
+    return Path(path).suffix.lower() == ".toml"
+
+
+def read_file(path: str | os.PathLike[str], input_shapes: Mapping[str, Sequence[int]] | None = None) -> Source:
+    """The kernels that a TOML file of operators or an ONNX model asks for; a model may ask for none.
+
+    Raises:
+        ModelError: the file cannot be read, or is neither.
+    """
+    if is_operator_file(path):
+        from .frontends.toml import read_operators
+
+        if input_shapes:
+            raise InvalidTensorError("input shapes are for ONNX models; an operator has its shapes.")
+        return Source(
+            [Request(entry.name, entry.operator, entry.constants) for entry in read_operators(path)], None, ()
+        )
+    from .frontends.onnx import import_model
+
+    model = import_model(path, input_shapes)
+    taken_over = len({name for node in model.nodes for name in node.nodes})
+    return Source(requests_of_nodes(model.nodes), taken_over, model.skipped)
+
+
+def requests_of_nodes(nodes: Sequence[QuantizedNode]) -> list[Request]:
+    """One request for each distinct node of a model: equal operators with equal constants share a kernel."""
+    distinct: dict[str, Request] = {}
+    for node in nodes:
+        contents = [(name, value.tobytes()) for name, value in sorted(node.constants.items())]
+        key = digest(node.operator.name, *(part for pair in contents for part in pair))
+        known = distinct.get(key)
+        if known is None:
+            distinct[key] = Request(node.name, node.operator, node.constants)
+        else:
+            distinct[key] = replace(known, aliases=(*known.aliases, node.name))
+    return list(distinct.values())
+
+
+def requests_of_operators(operators: Any, constants: Any) -> list[Request]:
+    """The requests of one operator, a sequence or a mapping of them, with the constants of each.
+
+    Raises:
+        InvalidOperatorError: something is no operator, or there is none.
+        InvalidTensorError: constants that fit no operator.
+    """
+    if isinstance(operators, Operator):
+        return [Request(operators.name, operators, _constants_mapping(constants))]
+    if isinstance(operators, Mapping):
+        unknown = set(constants or {}) - set(operators)
+        if unknown:
+            given = ", ".join(sorted(unknown))
+            raise InvalidTensorError("constants= names kernels that are not compiled.", given=given)
+        return [
+            Request(str(name), _operator(operator), _constants_mapping((constants or {}).get(name)))
+            for name, operator in operators.items()
+        ]
+    if not isinstance(operators, Sequence) or not operators:
+        raise InvalidOperatorError(
+            "There is nothing to compile.",
+            given=type(operators).__name__,
+            accepted="an operator, a sequence or mapping of operators, or the path of a model",
+        )
+    per_operator = [None] * len(operators) if constants is None else list(constants)
+    if isinstance(constants, Mapping) or len(per_operator) != len(operators):
+        raise InvalidTensorError("constants= must have one mapping for each operator.", accepted=len(operators))
+    taken: dict[str, int] = {}
+    requests = []
+    for operator, own in zip(operators, per_operator, strict=True):
+        name = _operator(operator).name
+        taken[name] = taken.get(name, 0) + 1
+        unique = name if taken[name] == 1 else f"{name}.{taken[name]}"
+        requests.append(Request(unique, operator, _constants_mapping(own)))
+    return requests
+
+
+def _operator(value: Any) -> Operator:
+    if not isinstance(value, Operator):
+        raise InvalidOperatorError("This is no operator.", given=repr(value), accepted="one of qcompile's operators")
+    return value
+
+
+def _constants_mapping(value: Any) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidTensorError("constants= must be a mapping of names to values.", given=type(value).__name__)
+    return value
