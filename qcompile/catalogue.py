@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import UnsupportedError
 from .spec import (
     ConvolutionInteger,
     DequantizeLinear,
@@ -30,7 +29,7 @@ class Entry:
     Args:
         operator: its class.
         title: a line for people.
-        compute: "module:function" under `qcompile.compute` (TVM takes seconds to import), "" where it only describes.
+        compute: "module:function" under `qcompile.compute` (TVM takes seconds to import).
         sources: where its meaning is defined.
         examples: descriptions to try it with.
     """
@@ -43,20 +42,8 @@ class Entry:
 
 
 def compute_function(operator: Operator) -> Callable[..., Any]:
-    """The function (operator, known names, form) -> Computation.
-
-    Raises:
-        UnsupportedError: the operator can be described but not compiled yet.
-    """
-    entry = entry_of(operator)
-    if not entry.compute:
-        compiled = ", ".join(row.operator.__name__ for row in CATALOGUE if row.compute)
-        raise UnsupportedError(
-            "This version describes the operator but does not compile it yet.",
-            given=type(operator).__name__,
-            accepted=compiled,
-        )
-    module, _, function = entry.compute.partition(":")
+    """The function (operator, known names, form) -> Computation."""
+    module, _, function = entry_of(operator).compute.partition(":")
     return getattr(importlib.import_module(f"qcompile.compute.{module}"), function)  # type: ignore[no-any-return]
 
 
@@ -152,7 +139,7 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry(
         QuantizeV2,
         "float32 to codes by a given range",
-        "",
+        "quantize_v2:quantize_v2",
         "TensorFlow QuantizeV2",
         (QuantizeV2(Tensor((100, 100), "float32"), mode="SCALED", output_dtype="int8"),),
     ),

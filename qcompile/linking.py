@@ -26,11 +26,22 @@ _TYPE_CODES = {"i": 0, "u": 1, "f": 2}
 
 @dataclass(frozen=True)
 class LinkedArgument:
-    """One argument of a kernel in the library's table; `value` is there for constants."""
+    """One argument of a kernel in the library's table.
+
+    Args:
+        name: its name.
+        dtype: element type.
+        shape: the operator's shape.
+        code_shape: the shape of the same elements in the generated code.
+        kind: "input", "output" or "constant".
+        optional: whether its address may be NULL.
+        value: of a constant.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    code_shape: tuple[int, ...]
     kind: str
     optional: bool = False
     value: npt.NDArray[Any] | None = None
@@ -105,11 +116,13 @@ def _table(kernels: Sequence[LinkedKernel]) -> tuple[str, bytes]:
             rows += [
                 f".8byte {_string(details, f'argument_{label}', argument.name)}",
                 f".4byte {_KINDS[argument.kind]}, {int(argument.optional)}",
-                f".4byte {_TYPE_CODES[dtype.kind]}, {8 * dtype.itemsize}, {len(argument.shape)}, 0",
-                f".8byte shape_{label}",
+                f".4byte {_TYPE_CODES[dtype.kind]}, {8 * dtype.itemsize}",
+                f".4byte {len(argument.shape)}, {len(argument.code_shape)}",
+                f".8byte shape_{label}, code_shape_{label}",
                 f".8byte {offset}",
             ]
-            details += [".balign 8", f"shape_{label}:", f".8byte {', '.join(map(str, argument.shape)) or '0'}"]
+            for name, shape in (("shape", argument.shape), ("code_shape", argument.code_shape)):
+                details += [".balign 8", f"{name}_{label}:", f".8byte {', '.join(map(str, shape)) or '0'}"]
             if argument.optional:
                 largest_optional = max(largest_optional, dtype.itemsize * int(np.prod(argument.shape)))
         details += ['.section .data.rel.ro.local,"aw"', ".balign 8", *rows, ".section .rodata"]

@@ -20,6 +20,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from .compute.rounding import UNFUSED
 from .errors import LoweringError, TargetFileError
 from .hardware import Hardware
 
@@ -74,9 +75,21 @@ def select_rounding(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm_ffi.structural_map(function, [(tirx.Cast, replace)])
 
 
+def fence_products(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Marked products -> LLVM's arithmetic.fence, without which LLVM fuses them with the sum that they feed."""
+    extern = tvm.ir.Op.get("tirx.call_pure_extern")
+
+    def replace(call: Any) -> Any:
+        if call.op.same_as(extern) and isinstance(call.args[0], tvm.ir.StringImm) and call.args[0].value == UNFUSED:
+            return tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", call.args[1])
+        return call
+
+    return tvm_ffi.structural_map(function, [(tvm.ir.Call, replace)])
+
+
 #: code generator -> rewrites of the computed function before it is scheduled
 PREPARATIONS: dict[str, tuple[Callable[[tirx.PrimFunc], tirx.PrimFunc], ...]] = {
-    "llvm": (prepare_interface, select_rounding),
+    "llvm": (prepare_interface, select_rounding, fence_products),
 }
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
-from . import __version__, cache, catalogue, records, tvm_versions
+from . import __version__, cache, catalogue, overflow, records, tvm_versions
 from . import hardware as hardware_files
 from .bundle import BundledKernel, assemble
 from .errors import InvalidOperatorError, InvalidTensorError, UnknownNameError, UnsupportedError
@@ -21,7 +21,7 @@ from .requests import Request, read_file, requests_of_operators
 from .runtime import cpu_features
 from .runtime.kernel import Kernel
 from .runtime.loader import Bundle
-from .runtime.manifest import VariantEntry
+from .runtime.manifest import REQUANTIZE_VARIANTS, VariantEntry
 from .spec import Operator
 from .spec.values import canonical_values
 
@@ -145,8 +145,9 @@ def compile(
     Raises:
         QCompileError: a subclass says what is wrong.
     """
-    if requantize != "float32":
-        raise UnsupportedError("Unknown requantize arithmetic.", given=repr(requantize), accepted="'float32'")
+    if requantize not in REQUANTIZE_VARIANTS:
+        accepted = ", ".join(map(repr, REQUANTIZE_VARIANTS))
+        raise UnsupportedError("Unknown requantize arithmetic.", given=repr(requantize), accepted=accepted)
     if isinstance(operators, (str, os.PathLike)):
         if constants is not None:
             raise InvalidTensorError("constants= is for operators; a file brings its own.", given=os.fspath(operators))
@@ -200,6 +201,7 @@ def compile_requests(
 def _checked_constants(request: Request) -> Mapping[str, Any]:
     values = canonical_values(request.operator, request.constants)
     request.operator.check_values(values)
+    overflow.check(request.operator, values, request.name)
     if all(tensor.name in values for tensor in request.operator.tensors):
         raise InvalidTensorError(
             f"Kernel {request.name!r} has nothing left to compute: all its tensors are constants.",
@@ -240,14 +242,15 @@ def _generate_all(work: Sequence[_Work], progress: Progress | None) -> list[_Cod
 def _linked_kernel(job: _Work, code: _Code) -> LinkedKernel:
     request = job.request
     form = records.load_rule(job.choice.rule).form(request.operator, job.hardware, job.choice.knobs)
-    optional = {tensor.name for tensor in request.operator.tensors if tensor.optional}
+    tensors = {tensor.name: tensor for tensor in (*request.operator.tensors, *request.operator.outputs)}
     arguments = [
         LinkedArgument(
             name,
             dtype,
+            shape if kind == "constant" else tensors[name].shape,
             shape,
             kind,
-            optional=kind == "input" and name in optional,
+            optional=kind == "input" and tensors[name].optional,
             value=fold(name, request.operator, form, request.constants) if kind == "constant" else None,
         )
         for name, dtype, shape, kind in code.arguments

@@ -91,7 +91,6 @@ def test_scales_whose_product_overflows() -> None:
         (([small_convolution()], "host", [{}, {}]), qc.InvalidTensorError, "one mapping for each operator"),
         (([small_convolution()], "host", {"input_scale": 1.0}), qc.InvalidTensorError, "one mapping for each"),
         (({"a": small_convolution()}, "host", {"b": {}}), qc.InvalidTensorError, "kernels that are not compiled"),
-        ((qc.QuantizeV2(qc.Tensor((3,), "float32")),), qc.UnsupportedError, "does not compile it yet"),
         (("missing.onnx",), qc.ModelError, "missing.onnx"),
         (("missing.onnx", "host", {}), qc.InvalidTensorError, "a file brings its own"),
     ],

@@ -174,10 +174,8 @@ def _source(path: str, input_shapes: Mapping[str, Sequence[int]], targets: Seque
 
 
 def _choice(operator: Operator, target: Hardware) -> KernelChoice:
-    from .. import catalogue, records
+    from .. import records
 
-    if not catalogue.entry_of(operator).compute:
-        return KernelChoice(target.name, "this version describes the operator but does not compile it yet")
     try:
         found = records.find(operator, target)
     except NotApplicable as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -33,3 +34,85 @@ def saturated_code(scaled: Any, zero_point: Any, code_range: tuple[int, int], dt
     """
     low, high = ((tirx.const(bound, "int32") - zero_point).astype("float32") for bound in code_range)
     return (round_half_even(clamp(scaled, low, high)) + zero_point).astype(dtype)
+
+
+#: Marks a float product that feeds a sum; `lowering` turns it into what keeps the code generator from fusing them.
+UNFUSED = "qcompile_unfused"
+_SMALLEST_NORMAL = 2.0**-126
+_INFINITY_BITS = 0x7F800000
+
+
+def bound(value: Any, body: Callable[[Any], Any]) -> Any:
+    """body(value), where the value is computed once: TVM's passes walk expressions as trees."""
+    expression = tirx.convert(value)  # an element of a tensor is no expression yet
+    name = tirx.Var("value", str(expression.ty.dtype))
+    return tirx.Let(name, expression, body(name))
+
+
+def unfused(product: Any) -> Any:
+    """A float32 product that is rounded by itself, whatever is added to it."""
+    return tirx.call_pure_extern("float32", UNFUSED, product)
+
+
+def is_nan(value: Any) -> Any:
+    """Whether a float32 is NaN, by its bits: TVM simplifies value != value to false."""
+    return (tirx.reinterpret("int32", value) & tirx.const(0x7FFFFFFF, "int32")) > tirx.const(_INFINITY_BITS, "int32")
+
+
+def flush_denormal(value: Any) -> Any:
+    """A denormal float32 becomes 0."""
+    return bound(value, lambda number: tirx.Select(tirx.abs(number) < float32(_SMALLEST_NORMAL), float32(0), number))
+
+
+def smallest(first: Any, second: Any) -> Any:
+    """C++'s std::min: a NaN as the second argument is ignored, as the first one it stays."""
+    return bound(first, lambda one: bound(second, lambda other: tirx.Select(other < one, other, one)))
+
+
+def largest(first: Any, second: Any) -> Any:
+    """C++'s std::max: a NaN as the second argument is ignored, as the first one it stays."""
+    return bound(first, lambda one: bound(second, lambda other: tirx.Select(one < other, other, one)))
+
+
+def clamp_keeping_nan(value: Any, low: Any, high: Any) -> Any:
+    """max(min(value, high), low); NaN stays NaN."""
+    below = bound(value, lambda number: tirx.Select(high < number, high, number))
+    return bound(below, lambda number: tirx.Select(number < low, low, number))
+
+
+def within_int32(value: Any) -> Any:
+    """A float32 that int32 holds; all others, NaN too, become -2^31, as x86's conversion makes them.
+
+    LLVM's conversion of such a number is undefined.
+    """
+    lowest, beyond = float32(-(2.0**31)), float32(2.0**31)
+    return bound(value, lambda number: tirx.Select(tirx.And(number >= lowest, number < beyond), number, lowest))
+
+
+def round_half_away_to_int32(value: Any) -> Any:
+    """float32 within int32 -> int32, ties away from zero."""
+    one, zero = tirx.const(1, "int32"), tirx.const(0, "int32")
+
+    def carried(whole: Any, rest: Any) -> Any:
+        up = tirx.Select(rest >= float32(0.5), one, zero)
+        return whole + up - tirx.Select(rest <= float32(-0.5), one, zero)
+
+    def rounded(number: Any) -> Any:
+        # the rest is exact: a float32 beyond 2^23 is an integer
+        return bound(
+            number.astype("int32"),
+            lambda whole: bound(number - whole.astype("float32"), lambda rest: carried(whole, rest)),
+        )
+
+    return bound(value, rounded)
+
+
+def round_half_away(value: Any) -> Any:
+    """float32 -> the nearest integer as float32, ties away from zero; NaN and infinities stay."""
+
+    def rounded(number: Any) -> Any:
+        is_small = tirx.abs(number) < float32(2.0**23)
+        inner = round_half_away_to_int32(tirx.Select(is_small, number, float32(0))).astype("float32")
+        return tirx.Select(is_small, inner, number)
+
+    return bound(value, rounded)

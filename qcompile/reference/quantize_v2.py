@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import InvalidTensorError
 from ..spec import QuantizeV2
 from ..spec.tensor import INTEGER_RANGES
 from .rounding import Array, Values, along_axis, round_half_away
@@ -28,9 +27,6 @@ def quantize_v2(operator: QuantizeV2, values: Values) -> dict[str, Array]:
 
     All in float32; denormal inputs count as 0. Numbers outside int32 become -2^31, of which the type's low bits are
     taken; NaN gives 0 (int32 with MIN_FIRST: -2^31).
-
-    Raises:
-        InvalidTensorError: a max_range below its min_range.
     """
     with np.errstate(all="ignore"):
         low, high = _range(operator, values)
@@ -47,13 +43,6 @@ def quantize_v2(operator: QuantizeV2, values: Values) -> dict[str, Array]:
 def _range(operator: QuantizeV2, values: Values) -> tuple[Array, Array]:
     """(lo, hi), of the shape of min_range and max_range."""
     minimum, maximum = _flush(values["min_range"]), _flush(values["max_range"])
-    bad = np.asarray(maximum < minimum)
-    if bad.any():
-        raise InvalidTensorError(
-            "QuantizeV2: max_range is below min_range.",
-            given=f"min_range {minimum[bad].ravel()[0]}, max_range {maximum[bad].ravel()[0]}",
-            accepted="max_range >= min_range",
-        )
     width = np.float32(operator.ensure_minimum_range)
     epsilon = _maximum(np.float32(1), _maximum(np.abs(minimum), np.abs(maximum))) * width
     low = _minimum(np.float32(0), minimum)

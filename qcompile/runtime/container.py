@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import os
 import struct
 from collections.abc import Sequence
@@ -57,19 +56,19 @@ def pack(manifest: dict[str, Any], blobs: Sequence[Buffer]) -> bytes:
     return bytes(content)
 
 
-def read_file(path: str | os.PathLike[str]) -> memoryview:
-    """The content of a bundle's file, mapped into memory.
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """The content of a bundle's file. It is not mapped: what was checked cannot change afterwards.
 
     Raises:
         BundleError: it does not exist, is empty, a folder or not readable.
     """
     try:
-        with Path(path).open("rb") as stream:
-            if os.fstat(stream.fileno()).st_size == 0:
-                raise BundleError(f"The bundle {path} is empty.", remedy=_REMEDY)
-            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+        content = Path(path).read_bytes()
     except OSError as error:
         raise BundleError(f"The bundle {path} cannot be read: {error.strerror or error}.") from error
+    if not content:
+        raise BundleError(f"The bundle {path} is empty.", remedy=_REMEDY)
+    return content
 
 
 def unpack(content: Buffer, origin: str) -> tuple[dict[str, Any], list[memoryview]]:

@@ -163,8 +163,8 @@ class Kernel:
         return namedtuple("Outputs", [tensor.name for tensor in self.outputs])
 
     @cached_property
-    def _has_scales(self) -> bool:
-        return any(tensor.role == "scale" for tensor in self.inputs)
+    def _has_checked_values(self) -> bool:
+        return any(tensor.role in ("scale", "range") for tensor in self.inputs)
 
     def _inputs(self, tensors: Mapping[str, Any]) -> dict[str, Array]:
         values: dict[str, Array] = {}
@@ -183,7 +183,7 @@ class Kernel:
                     f"Kernel {self.name!r} is called with {name!r}, which {what}.",
                     accepted=", ".join(map(str, self.inputs)),
                 )
-        if self._has_scales:
+        if self._has_checked_values:
             self.operator.check_values({**self.constants, **values})
         return values
 

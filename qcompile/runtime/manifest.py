@@ -12,6 +12,8 @@ from ..spec import Operator
 from ..spec.serialization import from_dictionary
 from ..spec.tensor import DTYPE_CODES
 
+#: arithmetics of the last stage that this version knows
+REQUANTIZE_VARIANTS = ("float32",)
 MAXIMUM_KERNELS = 100_000
 MAXIMUM_TEXT = 4096
 
@@ -136,7 +138,9 @@ def parse(values: Mapping[str, Any], blob_sizes: list[int], origin: str) -> Mani
         single = values["single"]
         if not isinstance(single, bool) or (single and len(kernels) != 1):
             raise ValueError("single is wrong")
-        return Manifest(producer, _text(values["requantize"]), single, libraries, kernels)
+        if values["requantize"] not in REQUANTIZE_VARIANTS:
+            raise ValueError(f"requantize {str(values['requantize'])[:80]!r} is unknown")
+        return Manifest(producer, values["requantize"], single, libraries, kernels)
     except (KeyError, TypeError, ValueError, IndexError, QCompileError) as error:
         is_missing = isinstance(error, KeyError) and not isinstance(error, QCompileError)
         detail = f"{error} is missing" if is_missing else error

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidTensorError
 from .operator import Operator
 from .tensor import Tensor, TensorRole
+from .values import SMALLEST_NORMAL
 
 OUTPUT_DTYPES = ("int8", "uint8", "int16", "uint16", "int32")
 MODES = ("MIN_COMBINED", "MIN_FIRST", "SCALED")
@@ -92,6 +98,22 @@ class QuantizeV2(Operator):
             TensorRole("output_min", "float32", shape, "output"),
             TensorRole("output_max", "float32", shape, "output"),
         )
+
+    def check_values(self, values: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Checks that no max_range is below its min_range; denormal numbers count as 0."""
+        if "min_range" not in values or "max_range" not in values:
+            return
+        minimum, maximum = (
+            np.where(np.abs(bound) < SMALLEST_NORMAL, np.float32(0), bound)
+            for bound in (values["min_range"], values["max_range"])
+        )
+        bad = np.asarray(maximum < minimum)
+        if bad.any():
+            raise InvalidTensorError(
+                "QuantizeV2: max_range is below min_range.",
+                given=f"min_range {minimum[bad].ravel()[0]}, max_range {maximum[bad].ravel()[0]}",
+                accepted="max_range >= min_range",
+            )
 
     @property
     def operations(self) -> int:

@@ -106,12 +106,6 @@ def test_unwritable_output_is_found_first(cli: Cli, operators: Path, tmp_path: P
     check_failure(cli("compile", operators), "--output")
 
 
-def test_operator_that_is_not_compiled(cli: Cli, tmp_path: Path) -> None:
-    file = tmp_path / "v2.toml"
-    file.write_text('[[kernel]]\noperator = "QuantizeV2"\ninput = {shape = [4], dtype = "float32"}\n')
-    check_failure(cli("compile", file, "-o", tmp_path / "out.qcb"), "does not compile it yet")
-
-
 def test_targets(cli: Cli) -> None:
     result = cli("targets")
     assert result.exit_code == 0

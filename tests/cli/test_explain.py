@@ -119,14 +119,6 @@ def test_no_rule_applies(cli: Cli, operators: Path, monkeypatch: pytest.MonkeyPa
     check_failure(cli("explain", operators, "--kernel", "conv", "--stage", "llvm"), "no rule likes it")
 
 
-def test_operator_that_is_not_compiled(cli: Cli, tmp_path: Path) -> None:
-    file = tmp_path / "v2.toml"
-    file.write_text('[[kernel]]\noperator = "QuantizeV2"\ninput = {shape = [4], dtype = "float32"}\n')
-    result = cli("explain", file)
-    assert result.exit_code == 0
-    assert "describes the operator but does not compile it" in result.stdout
-
-
 def test_stages_are_those_of_lowering() -> None:
     assert STAGES == lowering.STAGES
 

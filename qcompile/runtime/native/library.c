@@ -72,9 +72,9 @@ int32_t qc_run(int32_t index, void *const *tensors, int32_t threads) {
     }
     views[i] = (tensor){data,
                         {CPU_DEVICE, 0},
-                        argument->dimensions,
+                        argument->code_dimensions,
                         {(uint8_t)argument->type_code, (uint8_t)argument->bits, 1},
-                        argument->shape,
+                        argument->code_shape,
                         NULL,
                         0};
     arguments[i] = (any){DLTENSOR_POINTER, 0, &views[i]};

@@ -19,7 +19,8 @@ enum { QC_INPUT = 0, QC_OUTPUT = 1, QC_CONSTANT = 2 };
 /* Type codes of DLPack. */
 enum { QC_SIGNED = 0, QC_UNSIGNED = 1, QC_FLOAT = 2 };
 
-/* One argument of a kernel. `optional` inputs may be NULL and are then 0. */
+/* One argument of a kernel. `shape` is the operator's, `code_shape` how the generated code sees the same elements.
+ * `optional` inputs may be NULL and are then 0. */
 typedef struct {
   const char *name;
   int32_t kind;
@@ -27,7 +28,9 @@ typedef struct {
   int32_t type_code;
   int32_t bits;
   int32_t dimensions;
+  int32_t code_dimensions;
   const int64_t *shape;
+  const int64_t *code_shape;
   uint64_t constant_offset;
 } qc_argument;
 
