@@ -99,15 +99,15 @@ def _spread(operator: Operator, form: Any, parameter: Array) -> Array:
     return np.resize(np.repeat(parameter, rows.inner), rows.segment)
 
 
-def _spread_tensor(name: str, dtype: str) -> Callable[[Operator, Any, Values], Array]:
-    return lambda operator, form, values: _spread(operator, form, values[name].astype(dtype))
+def _spread_tensor(name: str, dtype: str | None = None) -> Callable[[Operator, Any, Values], Array]:
+    return lambda operator, form, values: _spread(operator, form, values[name].astype(dtype or values[name].dtype))
 
 
 _FOLDED: dict[str, Callable[[Operator, Any, Values], Array]] = {
     "packed_filter": _packed_filter,
     "packed_bias": _packed_bias,
     "multiplier": _multiplier,
-    "spread_scale": _spread_tensor("scale", "float32"),
+    "spread_scale": _spread_tensor("scale"),
     "spread_zero_point": _spread_tensor("zero_point", "int32"),
     "spread_output_zero_point": _spread_tensor("output_zero_point", "int32"),
 }

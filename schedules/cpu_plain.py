@@ -130,6 +130,8 @@ def _schedule_elementwise(
             _schedule_lanes_reduction(state, block)
     (flat,) = state.get_loops(state.get_sblock("output"))
     elements = int(state.get(flat).extent)
+    if elements == 0:
+        return
     segment = rows.segment if rows is not None else elements
     whole = _partition(state, flat, elements // segment * segment, elements)
     if whole is None:

@@ -64,8 +64,9 @@ def activations(draw: st.DrawFn, output_dtype: str) -> tuple[int, int] | None:
 
 
 def shapes(max_size: int, max_axes: int = 4) -> st.SearchStrategy[tuple[int, ...]]:
-    """Shapes of 0 to `max_axes` axes."""
-    return st.lists(st.integers(1, max_size), max_size=max_axes).map(tuple)
+    """Shapes of 0 to `max_axes` axes; a few have no elements."""
+    sizes = st.one_of(st.integers(1, max_size), st.integers(1, max_size), st.integers(0, max_size))
+    return st.lists(sizes, max_size=max_axes).map(tuple)
 
 
 @st.composite
@@ -193,7 +194,8 @@ def quantize_linears(draw: st.DrawFn, max_size: int = 8) -> QuantizeLinear:
     shape = draw(shapes(max_size))
     output_dtype = draw(st.sampled_from(QUANTIZED_DTYPES))
     parameters = draw(_per_axis(shape, ["scale"], ["zero_point"]))
-    return QuantizeLinear(Tensor(shape, "float32"), output_dtype=output_dtype, **parameters)
+    dtype, precision = draw(st.sampled_from([("float32", "")] * 3 + [("float16", ""), ("float16", "float32")]))
+    return QuantizeLinear(Tensor(shape, dtype), output_dtype=output_dtype, precision=precision, **parameters)
 
 
 @st.composite
@@ -203,7 +205,8 @@ def dequantize_linears(draw: st.DrawFn, max_size: int = 8) -> DequantizeLinear:
     parameters = draw(_per_axis(shape, ["scale"], ["zero_point"]))
     if dtype == "int32":
         parameters["zero_point"] = None
-    return DequantizeLinear(Tensor(shape, dtype), **parameters)
+    output_dtype = draw(st.sampled_from(["float32", "float32", "float16"]))
+    return DequantizeLinear(Tensor(shape, dtype), output_dtype=output_dtype, **parameters)
 
 
 def dynamic_quantize_linears(max_size: int = 8) -> st.SearchStrategy[DynamicQuantizeLinear]:

@@ -60,8 +60,7 @@ def product(**fields: Any) -> QuantizedLinearMatrixMultiply:
 # --- validation: one line per refusal
 
 REFUSED_TENSORS: list[tuple[Callable[[], Any], str]] = [
-    (lambda: Tensor((2, 0), "int8"), "axis without elements"),
-    (lambda: Tensor((-1,), "int8"), "axis without elements"),
+    (lambda: Tensor((-1,), "int8"), "negative size"),
     (lambda: Tensor((2,), "float64"), "Unknown dtype.*\n.*float64"),
     (lambda: Tensor((2,), "int8", "NCWH"), "Unknown layout"),
     (lambda: Tensor((1,) * 9, "int8"), "too many axes"),
@@ -73,6 +72,11 @@ REFUSED_OPERATORS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Tensor((1.5,), "int8"), "shape must be a sequence of integers"),  # type: ignore[arg-type]
     (lambda: Tensor(4, "int8"), "shape must be a sequence of integers"),  # type: ignore[arg-type]
     (lambda: convolution(input="x"), "input must be a Tensor"),
+    (lambda: convolution(input=u8(0, 4, 8, 8)), "input has an axis without elements"),
+    (lambda: convolution(filter=s8(6, 4, 0, 3)), "filter has an axis without elements"),
+    (lambda: product(b=s8(7, 0)), "b has an axis without elements"),
+    (lambda: QuantizeLinear(f32(4), precision="float64"), "unknown precision"),
+    (lambda: DequantizeLinear(u8(4), output_dtype="int8"), "unknown output_dtype"),
     (lambda: convolution(input=f32(1, 4, 8, 8)), "input has the wrong dtype"),
     (lambda: convolution(filter=s32(6, 4, 3, 3)), "filter has the wrong dtype"),
     (lambda: convolution(input=u8(4, 8)), "input has the wrong number of axes"),
@@ -247,7 +251,7 @@ NAMES: list[tuple[Operator, str]] = [
         "qmatmul_u8rt_s8ct_s8__x2x3_y1_m4n5k6_clampm3to100",
     ),
     (QuantizeLinear(f32(), zero_point=None), "quantize_f32_u8tn__scalar"),
-    (DequantizeLinear(s8(2, 3), scale="per_axis"), "dequantize_s8at__2x3_axis1"),
+    (DequantizeLinear(s8(2, 3), scale="per_axis"), "dequantize_s8at_f32__2x3_axis1"),
     (DynamicQuantizeLinear(f32(2, 3)), "dynamicquantize_f32__2x3"),
     (Requantize(s32(2, 3), output_zero_point=None), "requantize_s32_s8tn__2x3"),
     (MatrixMultiplyInteger(u8(4, 6), u8(6, 5)), "imatmul_u8_u8__m4n5k6"),
@@ -289,7 +293,7 @@ def test_dictionaries_round_trip(operator: Operator) -> None:
     [
         "", "qconv", "qconv__", "x_f32__4", "quantize_f32_u8", "quantize_f32_u8__", "quantize_f32_u8__04",
         "quantize_f32_u8tt__4", "quantize_f32_u8__4_", "quantize_f32_u8__4_axis1", "quantize_f32_u8__4_bias",
-        "quantize_f64_u8__4", "quantize_f32_u9__4", "quantize_f32_u8rt__4", "quantize_f32_u8__0x4",
+        "quantize_f64_u8__4", "quantize_f32_u9__4", "quantize_f32_u8rt__4", "dequantize_s8__4",
         "quantize_f32__4", "qconv_u8_s8_u8__n1c4h8w8_o6k3x3_pad1", "qconv_u8_s8_u8__n1c4h8w8c4_o6k3x3",
         "qconv_u8_s8_u8__n1h8w8_o6k3x3", "qconv_u8_s8_u8__n1c4h8w8_o6k3x3_stride1x1",
         "qconv_u8_s8_u8__n1c4h8w8_o6k3x3_group0", "qmatmul_u8_s8_u8__m4n5", "quantizev2_f32_u8__4_modefast",
@@ -356,3 +360,16 @@ def test_combinations_of_scales() -> None:
     vanishing = {**small, "filter_scale": np.float32(2.0**-62), "output_scale": np.float32(2.0**100)}
     with pytest.raises(InvalidQuantizationError, match="input_scale \\* filter_scale / output_scale"):
         convolution().check_values({name: np.asarray(value) for name, value in vanishing.items()})
+
+
+def test_dtypes_of_numpy() -> None:
+    assert Tensor((2,), np.uint8) == Tensor((2,), np.dtype("uint8")) == u8(2)  # type: ignore[arg-type]
+    assert DequantizeLinear(Tensor((np.int64(2),), "int8")).input.shape == (2,)
+
+
+def test_the_precision_of_a_division_needs_a_scale_that_it_holds() -> None:
+    operator = QuantizeLinear(f32(4), precision="float16")
+    operator.check_values({"scale": np.float32(0.5)})  # type: ignore[dict-item]
+    for bad in (1e-9, 1e6):
+        with pytest.raises(InvalidQuantizationError, match="scale in float16"):
+            operator.check_values({"scale": np.asarray(bad, np.float32)})

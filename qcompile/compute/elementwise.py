@@ -32,7 +32,7 @@ def _parameter(
         )
         return lambda index: spread[index % rows.segment]
     vector = build.derived(name, sources, dtype, (rows.count,), value)
-    return lambda index: vector[index // rows.inner % rows.count]
+    return lambda index: vector[index // rows.inner % max(1, rows.count)]
 
 
 def _raw_parameter(build: Builder, rows: Rows, name: str, dtype: str) -> Callable[[Any], Any]:
@@ -66,14 +66,19 @@ def quantize_linear(operator: QuantizeLinear, known: frozenset[str], form: Eleme
     """The TE of QuantizeLinear: a true division, and the zero point added after rounding."""
     build, rows = Builder(operator, known), rows_of(operator, form)
     flat = build.raw("input", (operator.input.elements,))
-    scale = _raw_parameter(build, rows, "scale", "float32")
+    scale = _raw_parameter(build, rows, "scale", operator.input.dtype)
     zero_point = _raw_parameter(build, rows, "zero_point", "int32")
     code_range = INTEGER_RANGES[operator.output_dtype]
-    output = te.compute(
-        flat.shape,
-        lambda i: saturated_code(flat[i] / scale(i), zero_point(i), code_range, operator.output_dtype),
-        name="output",
-    )
+
+    def precise(number: Any) -> Any:
+        # a float32 quotient of two float16 numbers, rounded to float16, is their float16 quotient: 24 >= 2 * 11 + 2
+        return number.astype(operator.precision).astype("float32")
+
+    def code(i: Any) -> Any:
+        quotient = precise(precise(flat[i]) / precise(scale(i)))
+        return saturated_code(quotient, zero_point(i), code_range, operator.output_dtype)
+
+    output = te.compute(flat.shape, code, name="output")
     return build.finish([("output", output)])
 
 
@@ -81,13 +86,14 @@ def dequantize_linear(operator: DequantizeLinear, known: frozenset[str], form: E
     """The TE of DequantizeLinear."""
     build, rows = Builder(operator, known), rows_of(operator, form)
     flat = build.raw("input", (operator.input.elements,))
-    scale = _raw_parameter(build, rows, "scale", "float32")
+    scale = _raw_parameter(build, rows, "scale", operator.output_dtype)
     zero_point = _raw_parameter(build, rows, "zero_point", "int32")
-    output = te.compute(
-        flat.shape,
-        lambda i: (flat[i].astype("int32") - zero_point(i)).astype("float32") * scale(i),
-        name="output",
-    )
+
+    def number(i: Any) -> Any:
+        difference = (flat[i].astype("int32") - zero_point(i)).astype("float32")
+        return (difference * scale(i).astype("float32")).astype(operator.output_dtype)
+
+    output = te.compute(flat.shape, number, name="output")
     return build.finish([("output", output)])
 
 
@@ -133,4 +139,6 @@ def _bound(flat: te.Tensor, lanes: int, name: str, pick: Callable[..., Any]) -> 
         parts.append(
             te.compute((1,), lambda i: reducer(flat[vectors * lanes + rest], axis=rest), name=f"{name}_of_tail")
         )
+    if not parts:
+        return te.compute((1,), lambda i: float32(0.0), name=name)
     return te.compute((1,), lambda i: pick(parts[0][i], parts[-1][i]), name=name)

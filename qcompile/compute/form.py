@@ -101,6 +101,8 @@ def rows_of(operator: Any, form: ElementwiseForm) -> Rows:
         return Rows(1, operator.input.elements, operator.input.elements, spread=False)
     inner = math.prod(shape[operator.axis + 1 :])
     count = shape[operator.axis]
+    if operator.input.elements == 0:
+        return Rows(count, 1, 1, spread=False)
     if inner >= LONG_ROW:
         return Rows(count, inner, inner, spread=False)
     pattern = count * inner

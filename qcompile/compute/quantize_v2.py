@@ -91,7 +91,7 @@ def _along(vector: te.Tensor, rows: Any) -> Callable[[Any], Any]:
     if int(vector.shape[0]) == 1:
         return lambda index: vector[0]
     if not rows.spread:
-        return lambda index: vector[index // rows.inner % rows.count]
+        return lambda index: vector[index // rows.inner % max(1, rows.count)]
     spread = te.compute(
         (rows.segment,), lambda index: vector[index // rows.inner % rows.count], name=f"spread_{vector.op.name}"
     )

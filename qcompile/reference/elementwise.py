@@ -30,21 +30,28 @@ def requantize_sums(operator: Requantize, values: Values) -> dict[str, Array]:
 def quantize_linear(operator: QuantizeLinear, values: Values) -> dict[str, Array]:
     """output: int8, uint8, int16 or uint16, the input's shape.
 
-    output = saturate(RHE(f32(input / scale)) + zero_point); infinities saturate, NaN gives the type's minimum.
+    output = saturate(RHE(input / scale) + zero_point), the quotient rounded to `precision`; infinities saturate, NaN
+    gives the type's minimum.
     """
     rank = len(operator.input.shape)
-    scale = along_axis(values["scale"], operator.axis, rank)
+    scale = along_axis(values["scale"], operator.axis, rank).astype(operator.precision)
     offset = along_axis(zero_point(values, "zero_point"), operator.axis, rank)
-    return {"output": _quantize(values["input"], scale, offset, operator.output_dtype)}
+    with np.errstate(over="ignore"):
+        data = values["input"].astype(operator.precision)
+    return {"output": _quantize(data, scale, offset, operator.output_dtype)}
 
 
 def dequantize_linear(operator: DequantizeLinear, values: Values) -> dict[str, Array]:
-    """output: float32, the input's shape; output = f32(f32(input - zero_point) * scale)."""
+    """output: float32 or float16, the input's shape.
+
+    output = f32(f32(input - zero_point) * scale), rounded to the output's dtype.
+    """
     rank = len(operator.input.shape)
     scale = along_axis(values["scale"], operator.axis, rank)
     difference = values["input"].astype(np.int64) - along_axis(zero_point(values, "zero_point"), operator.axis, rank)
     with np.errstate(over="ignore", under="ignore"):
-        return {"output": np.asarray(difference.astype(np.float32) * scale)}
+        numbers = np.asarray(difference.astype(np.float32) * scale.astype(np.float32))
+        return {"output": numbers.astype(operator.output_dtype)}
 
 
 def dynamic_quantize_linear(operator: DynamicQuantizeLinear, values: Values) -> dict[str, Array]:
@@ -74,6 +81,6 @@ def _quantize(data: Array, scale: Array, offset: Array, dtype: str) -> Array:
     low, high = INTEGER_RANGES[dtype]
     with np.errstate(all="ignore"):
         # exact in float32 wherever the sum does not saturate: it is then below 2^24
-        codes = np.rint(data / scale) + offset.astype(np.float32)
+        codes = np.rint(data / scale).astype(np.float32) + offset.astype(np.float32)
     codes = np.where(np.isnan(codes), np.float32(low), codes)
     return np.asarray(np.clip(codes, np.float32(low), np.float32(high))).astype(dtype)

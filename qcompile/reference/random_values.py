@@ -37,8 +37,8 @@ def random_values(operator: Operator, rng: np.random.Generator) -> dict[str, Arr
             values[tensor.name] = _scales(tensor, rng, power_of_two)
         elif tensor.role == "bias":
             values[tensor.name] = np.zeros(tensor.shape, np.int32)  # set below, when the sums' size is known
-        elif tensor.dtype == "float32":
-            values[tensor.name] = np.zeros(tensor.shape, np.float32)  # likewise, when the scale or range is known
+        elif tensor.dtype.startswith("float"):
+            values[tensor.name] = np.zeros(tensor.shape, tensor.dtype)  # likewise, when the scale or range is known
         else:
             values[tensor.name] = _codes(tensor, rng)
     if isinstance(operator, (Convolution, MatrixMultiply)):
@@ -47,7 +47,7 @@ def random_values(operator: Operator, rng: np.random.Generator) -> dict[str, Arr
         _spread_requantize(operator, values, rng)
     elif isinstance(operator, QuantizeV2):
         _fill_quantize_v2(operator, values, rng)
-    elif values["input"].dtype == np.float32:
+    elif values["input"].dtype.kind == "f":
         _fill_numbers(operator, values, rng)
     return values
 
@@ -80,7 +80,7 @@ def _scales(tensor: TensorRole, rng: np.random.Generator, power_of_two: bool) ->
     # the scales of one tensor stay within a factor of 8, so that one output scale suits all channels
     exponents = rng.integers(-8, -2, endpoint=True) + rng.integers(-1, 1, tensor.shape, endpoint=True)
     mantissas = np.ones(tensor.shape) if power_of_two else rng.uniform(1, 2, tensor.shape)
-    return np.asarray(mantissas * 2.0**exponents).astype(np.float32)
+    return np.asarray(mantissas * 2.0**exponents).astype(tensor.dtype)
 
 
 def _spread_sums(
@@ -188,9 +188,11 @@ def _fill_numbers(operator: Operator, values: dict[str, Array], rng: np.random.G
         codes = rng.uniform(low - margin, high + margin, shape)
         codes = codes - along_axis(zero_point(values, "zero_point"), operator.axis, len(shape))
         codes = np.where(rng.uniform(size=shape) < 0.3, np.floor(codes) + 0.5, codes)
-        numbers = np.asarray(codes * along_axis(values["scale"], operator.axis, len(shape)), np.float32)
+        numbers = np.asarray(codes * along_axis(values["scale"].astype(np.float32), operator.axis, len(shape)))
         special = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-40])
-    values["input"] = _scatter(numbers, special, rng) if numbers.size >= _EXTREMES_EVERY else numbers
+    with np.errstate(over="ignore"):
+        numbers = numbers.astype(values["input"].dtype)
+        values["input"] = _scatter(numbers, special, rng) if numbers.size >= _EXTREMES_EVERY else numbers
 
 
 def _fill_quantize_v2(operator: QuantizeV2, values: dict[str, Array], rng: np.random.Generator) -> None:
@@ -203,8 +205,8 @@ def _fill_quantize_v2(operator: QuantizeV2, values: dict[str, Array], rng: np.ra
     if operator.mode == "SCALED" and operator.output_dtype.startswith("u"):
         # these codes have no negative side
         values["max_range"] = np.asarray(np.maximum(values["max_range"], width), np.float32)
-    low = float(np.min(values["min_range"]))
-    high = float(np.max(values["max_range"]))
+    low = float(np.min(values["min_range"], initial=0))
+    high = float(np.max(values["max_range"], initial=0))
     reach = 0.2 * (high - low)
     numbers = rng.uniform(low - reach, high + reach, operator.input.shape)
     steps = np.round(numbers * 2) / 2  # halves meet ties with the ranges that are powers of two

@@ -33,6 +33,7 @@ class Convolution(Operator):
         """Fills in the defaults and checks that shapes, padding and groups fit together."""
         self.require_tensor("input", CODE_DTYPES, (3, 4))
         self.require_tensor("filter", CODE_DTYPES, (3, 4))
+        self.require_elements("input", "filter")
         self.require(
             len(self.filter.shape) == len(self.input.shape),
             "input and filter must have the same number of axes.",

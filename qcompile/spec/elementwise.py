@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
 import numpy.typing as npt
 
 from .operator import Operator, check_combined_scale
 from .tensor import CODE_DTYPES, INTEGER_RANGES, Tensor, TensorRole
+from .values import check_scale
 
 PER_AXIS = ("per_tensor", "per_axis")
 QUANTIZED_DTYPES = ("int8", "uint8", "int16", "uint16")
+FLOAT_DTYPES = ("float16", "float32")
 
 
 class Elementwise(Operator):
@@ -115,14 +118,17 @@ class Requantize(Elementwise):
 
 @dataclass(frozen=True)
 class QuantizeLinear(Elementwise):
-    """ONNX's QuantizeLinear: output = saturate(RHE(f32(input / scale)) + zero_point); NaN gives the minimum.
+    """ONNX's QuantizeLinear: output = saturate(RHE(input / scale) + zero_point); NaN gives the minimum.
+
+    The quotient is rounded to `precision`. The scale has the input's dtype.
 
     Args:
-        input: float32, any shape.
+        input: float32 or float16, any shape.
         output_dtype: "int8", "uint8" (default), "int16" or "uint16".
         scale: "per_tensor" or "per_axis".
         zero_point: likewise, or None (there is none; it is 0).
         axis: the axis of the parameters per axis (default 1).
+        precision: "float32" or "float16", in which the division is done; default: the input's dtype.
 
     Raises:
         InvalidOperatorError: fields that do not fit together.
@@ -135,9 +141,12 @@ class QuantizeLinear(Elementwise):
     scale: str = "per_tensor"
     zero_point: str | None = "per_tensor"
     axis: int = 1
+    precision: str = ""
 
     def __post_init__(self) -> None:
-        self.require_tensor("input", ("float32",))
+        self.require_tensor("input", FLOAT_DTYPES)
+        self.replace("precision", self.precision or self.input.dtype)
+        self.require_choice("precision", FLOAT_DTYPES)
         self.require_choice("output_dtype", QUANTIZED_DTYPES)
         self.require_choice("scale", PER_AXIS)
         self.require_choice("zero_point", (*PER_AXIS, None))
@@ -147,8 +156,8 @@ class QuantizeLinear(Elementwise):
     def tensors(self) -> tuple[TensorRole, ...]:
         """input, scale, zero_point."""
         return (
-            TensorRole("input", "float32", self.input.shape, "data"),
-            *self.parameter("scale", "float32", self.scale, "scale"),
+            TensorRole("input", self.input.dtype, self.input.shape, "data"),
+            *self.parameter("scale", self.input.dtype, self.scale, "scale"),
             *self.parameter("zero_point", self.output_dtype, self.zero_point, "zero_point"),
         )
 
@@ -157,16 +166,25 @@ class QuantizeLinear(Elementwise):
         """Output."""
         return (self.output(self.output_dtype),)
 
+    def check_values(self, values: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Checks that the scale is a usable number in the precision of the division."""
+        if "scale" in values and self.precision != self.input.dtype:
+            with np.errstate(over="ignore"):
+                check_scale(f"scale in {self.precision}", values["scale"].astype(self.precision))
+
 
 @dataclass(frozen=True)
 class DequantizeLinear(Elementwise):
-    """ONNX's DequantizeLinear: output = f32(f32(input - zero_point) * scale).
+    """ONNX's DequantizeLinear: output = f32(f32(input - zero_point) * scale), rounded to `output_dtype`.
+
+    The scale has the output's dtype.
 
     Args:
         input: int8, uint8, int16, uint16 or int32, any shape.
         scale: "per_tensor" or "per_axis".
         zero_point: likewise, or None (there is none; it is 0). int32 inputs have none or 0.
         axis: the axis of the parameters per axis (default 1).
+        output_dtype: "float32" (default) or "float16".
 
     Raises:
         InvalidOperatorError: fields that do not fit together.
@@ -178,9 +196,11 @@ class DequantizeLinear(Elementwise):
     scale: str = "per_tensor"
     zero_point: str | None = "per_tensor"
     axis: int = 1
+    output_dtype: str = "float32"
 
     def __post_init__(self) -> None:
         self.require_tensor("input", (*QUANTIZED_DTYPES, "int32"))
+        self.require_choice("output_dtype", FLOAT_DTYPES)
         self.require_choice("scale", PER_AXIS)
         self.require_choice("zero_point", (*PER_AXIS, None))
         self.require(
@@ -196,14 +216,14 @@ class DequantizeLinear(Elementwise):
         """input, scale, zero_point."""
         return (
             TensorRole("input", self.input.dtype, self.input.shape, "data"),
-            *self.parameter("scale", "float32", self.scale, "scale"),
+            *self.parameter("scale", self.output_dtype, self.scale, "scale"),
             *self.parameter("zero_point", self.input.dtype, self.zero_point, "zero_point"),
         )
 
     @cached_property
     def outputs(self) -> tuple[TensorRole, ...]:
         """output: float32."""
-        return (self.output("float32"),)
+        return (self.output(self.output_dtype),)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ class MatrixMultiply(Operator):
         """Checks that the shapes of a and b fit together."""
         self.require_tensor("a", CODE_DTYPES, (2, 3, 4))
         self.require_tensor("b", CODE_DTYPES, (2, 3, 4))
+        self.require_elements("a", "b")
         self.require(
             self.a.shape[-1] == self.b.shape[-2],
             "the inner sizes of a and b differ.",

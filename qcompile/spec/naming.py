@@ -5,13 +5,13 @@
                 | "dynamicquantize" | "quantizev2"
     types       = operand [ "_" operand ]*          input, filter, output; or a, b, output
     operand     = dtype [ granularity granularity ] of its scale and zero point; "tt" is left out
-    dtype       = "s8" | "u8" | "s16" | "u16" | "s32" | "f32"
+    dtype       = "s8" | "u8" | "s16" | "u16" | "s32" | "f16" | "f32"
     granularity = "t" per tensor | "c" per channel or column | "r" per row | "a" per axis | "n" does not exist
     dimensions  = convolution:  n1c64h56w56_o64k3x3 (NCHW) or n1h56w56c64_o64k3x3 (NHWC); without h: 1-D
                 | product:      m128n256k512, with the batch axes of a and b in front: x2x3_y1x3_m4n5k6
                 | elementwise:  1x64x56x56, or "scalar"
     attribute   = "bias" | "stride" pair | "pad" starts and ends | "dilate" pair | "group" count
-                | "clamp" minimum "to" maximum | "axis" number | mode, rounding, ... of QuantizeV2
+                | "clamp" minimum "to" maximum | "axis" number | "precision" dtype | mode, rounding, ... of QuantizeV2
 
 Attributes with their default value are left out. In numbers "m" stands for minus and "p" for the point, so that a
 name is an identifier of C and a file name: `qconv_u8_s8ct_u8__n1c64h56w56_o64k3x3_pad1x1x1x1_bias`.
@@ -50,7 +50,7 @@ _OPERANDS: dict[str, list[tuple[str, str, str]]] = {
     "imatmul": [("a", "", "a_zero_point"), ("b", "", "b_zero_point")],
     "requantize": [("input", "input_scale", ""), ("output_dtype", "output_scale", "output_zero_point")],
     "quantize": [("input", "", ""), ("output_dtype", "scale", "zero_point")],
-    "dequantize": [("input", "scale", "zero_point")],
+    "dequantize": [("input", "scale", "zero_point"), ("output_dtype", "", "")],
     "dynamicquantize": [("input", "", "")],
     "quantizev2": [("input", "", ""), ("output_dtype", "", "")],
 }
@@ -104,6 +104,7 @@ _ATTRIBUTES: dict[str, tuple[str, Callable[[Any], str], Callable[[str], Any]]] =
     "bias": ("bias", lambda value: "", lambda text: True),
     "clamp": ("activation", _clamp, _parse_clamp),
     "axis": ("axis", str, int),
+    "precision": ("precision", DTYPE_CODES.__getitem__, _DTYPES.__getitem__),
     "mode": ("mode", lambda value: value.lower().replace("_", ""), {"minfirst": "MIN_FIRST", "scaled": "SCALED"}.get),
     "even": ("round_mode", lambda value: "", lambda text: "HALF_TO_EVEN"),
     "narrow": ("narrow_range", lambda value: "", lambda text: True),
@@ -140,6 +141,8 @@ def _attribute(operator: Operator, field: str) -> Any:
         per_axis = "per_axis" in (getattr(operator, name, None) for names in _OPERANDS[operator.family]
                                   for name in names[1:] if name)  # fmt: skip
         return value if per_axis else None
+    if field == "precision":
+        return None if value is None or value == operator.input.dtype else value  # type: ignore[attr-defined]
     defaults = {"group_count": 1, "axis": -1, "mode": "MIN_COMBINED", "round_mode": "HALF_AWAY_FROM_ZERO",
                 "ensure_minimum_range": 0.01, "bias": False, "narrow_range": False}  # fmt: skip
     return None if value == defaults.get(field) else value
@@ -166,7 +169,7 @@ def _dimensions(operator: Operator) -> str:
 _CONVOLUTION = re.compile(r"n(\d+)((?:c\d+)?)((?:h\d+)?)w(\d+)((?:c\d+)?)_o(\d+)k(\d+(?:x\d+)?)")
 _PRODUCT = re.compile(r"(?:x(\d+(?:x\d+)*)_)?(?:y(\d+(?:x\d+)*)_)?m(\d+)n(\d+)k(\d+)")
 _ELEMENTWISE = re.compile(r"scalar|\d+(?:x\d+)*")
-_WORD = re.compile(r"([a-z]+?)((?:m?\d.*)?|minfirst|scaled)")
+_WORD = re.compile(r"([a-z]+?)((?:m?\d.*)?|minfirst|scaled|f\d+)")
 
 
 def parse(name: str) -> Operator:

@@ -85,6 +85,17 @@ class Operator:
         if not self.has_layout:  # equal operators must compare equal
             self.replace(field, replace(tensor, layout="NCHW"))
 
+    def require_elements(self, *names: str) -> None:
+        """Checks that these tensors have elements."""
+        for name in names:
+            tensor = getattr(self, name)
+            self.require(
+                tensor.elements > 0,
+                f"{name} has an axis without elements.",
+                given=f"shape {tensor.shape}",
+                accepted="sizes of at least 1",
+            )
+
     def require_choice(self, field: str, choices: tuple[Any, ...]) -> None:
         """Checks that a field has one of these values."""
         value = getattr(self, field)

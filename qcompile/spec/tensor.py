@@ -17,6 +17,7 @@ DTYPE_CODES = {
     "int16": "s16",
     "uint16": "u16",
     "int32": "s32",
+    "float16": "f16",
     "float32": "f32",
 }
 LAYOUTS = ("NCHW", "NHWC")
@@ -47,13 +48,14 @@ class Tensor:
     """A tensor of an operator.
 
     Args:
-        shape: sizes, each at least 1; (N, C, spatial...) or (N, spatial..., C) for convolutions.
-        dtype: NumPy's name of the element type.
+        shape: sizes; (N, C, spatial...) or (N, spatial..., C) for convolutions. 0 is allowed for the operators on
+            single elements only.
+        dtype: the element type: NumPy's name of it, or a NumPy dtype or scalar type.
         layout: "NCHW" (default) or "NHWC"; it has a meaning for the tensors of convolutions only, and stands for
             (N, C, W) or (N, W, C) in a one-dimensional one.
 
     Raises:
-        InvalidTensorError: a size below 1, too many axes or elements, an unknown dtype or layout.
+        InvalidTensorError: a negative size, too many axes or elements, an unknown dtype or layout.
     """
 
     shape: tuple[int, ...]
@@ -63,7 +65,8 @@ class Tensor:
     def __post_init__(self) -> None:
         shape = integer_tuple(self.shape, "A tensor's shape")
         object.__setattr__(self, "shape", shape)
-        object.__setattr__(self, "dtype", str(self.dtype))
+        name = getattr(self.dtype, "name", None) or getattr(self.dtype, "__name__", None)
+        object.__setattr__(self, "dtype", str(name or self.dtype))
         if self.dtype not in DTYPE_CODES:
             raise InvalidTensorError(
                 "Unknown dtype of a tensor.", given=repr(self.dtype), accepted=", ".join(DTYPE_CODES)
@@ -72,10 +75,8 @@ class Tensor:
             raise InvalidTensorError("Unknown layout of a tensor.", given=repr(self.layout), accepted=LAYOUTS)
         if len(shape) > MAXIMUM_RANK:
             raise InvalidTensorError("A tensor has too many axes.", given=len(shape), accepted=f"0 to {MAXIMUM_RANK}")
-        if any(size < 1 for size in shape):
-            raise InvalidTensorError(
-                "A tensor has an axis without elements.", given=shape, accepted="sizes of at least 1"
-            )
+        if any(size < 0 for size in shape):
+            raise InvalidTensorError("A tensor has a negative size.", given=shape, accepted="sizes of at least 0")
         if self.elements > MAXIMUM_ELEMENTS:
             raise InvalidTensorError(
                 "A tensor has too many elements.", given=self.elements, accepted=f"at most {MAXIMUM_ELEMENTS}"

@@ -94,7 +94,7 @@ def _as_array(tensor: TensorRole, value: Any) -> npt.NDArray[Any]:
     else:
         raise _wrong_dtype(tensor, type(value).__name__)
     # np.float64 is a subclass of float: a float64 scalar is the usual form of a Python number
-    if array.shape == () and array.dtype == np.float64 and tensor.dtype == "float32":
+    if array.shape == () and array.dtype == np.float64 and tensor.dtype in ("float16", "float32"):
         return _from_numbers(tensor, float(array))
     if array.dtype != np.dtype(tensor.dtype):
         raise _wrong_dtype(tensor, str(array.dtype))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx.reference
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -404,3 +405,31 @@ def test_opsets(opset: int) -> None:
     constants = {"s": scales(), "z": number(3, "uint8")}
     model = make_model(nodes, {"x": ("float32", (4,))}, {"y": ("float32", (4,))}, constants, opset=opset)
     assert operators(check_against_other_engine(model, {"x": floats(4)}, 2)) == ["QuantizeLinear", "DequantizeLinear"]
+
+
+@pytest.mark.parametrize("precision", [None, "FLOAT", "FLOAT16"])
+def test_float16(precision: str | None) -> None:
+    """QuantizeLinear and DequantizeLinear of float16, against ONNX's own reference."""
+    attributes = {"precision": getattr(TensorProto, precision)} if precision else {}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["codes"], name="quantize", axis=1, **attributes),
+        helper.make_node("DequantizeLinear", ["codes", "s", "z"], ["y"], name="dequantize", axis=1),
+    ]
+    parameters = {"s": np.array([0.3, 0.007, 2.0], np.float16), "z": np.array([0, 100, 255], np.uint8)}
+    model = make_model(nodes, {"x": ("float16", (4, 3))}, {"y": ("float16", (4, 3))}, parameters, opset=25)
+    imported = import_model(model)
+    assert [node.operator.name for node in imported.nodes] == [
+        "quantize_f16_u8aa__4x3_axis1" + ("_precisionf32" if precision == "FLOAT" else ""),
+        "dequantize_u8aa_f16__4x3_axis1",
+    ]
+    x = (np.random.default_rng(3).uniform(-1, 1, (4, 3)) * np.array([30, 0.7, 200])).astype(np.float16)
+    expected = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})[0]
+    assert np.array_equal(run_onnx(imported, reference_bundle(imported), {"x": x})["y"], expected)
+
+
+def test_no_elements() -> None:
+    node = helper.make_node("QuantizeLinear", ["x", "s"], ["y"], name="node")
+    model = make_model([node], {"x": ("float32", (0, 4))}, {"y": ("uint8", (0, 4))}, {"s": number(0.5)})
+    imported = import_model(model)
+    result = run_onnx(imported, reference_bundle(imported), {"x": np.zeros((0, 4), np.float32)})
+    assert result["y"].shape == (0, 4)

@@ -242,7 +242,7 @@ def test_duplicate_names(tmp_path: Path) -> None:
         (CONVOLUTION + "strides = 2", InvalidOperatorError, ["strides"]),
         (CONVOLUTION + "group_count = 5", InvalidOperatorError, ["group_count"]),
         (CONVOLUTION + "bias = 'none'", InvalidOperatorError, ["bias"]),
-        (CONVOLUTION.replace("4, 4", "4, 0"), InvalidTensorError, ["axis without elements"]),
+        (CONVOLUTION.replace("4, 4", "4, 0"), InvalidOperatorError, ["axis without elements"]),
         (CONVOLUTION.replace("uint8", "uint4"), InvalidTensorError, ["dtype"]),
         (CONVOLUTION.replace("[1, 2, 4, 4]", "3"), InvalidOperatorError, ["input", "shape"]),
         (CONVOLUTION.replace('dtype = "int8"', "size = 1"), InvalidOperatorError, ["filter", "dtype"]),

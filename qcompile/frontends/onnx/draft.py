@@ -72,11 +72,11 @@ class Draft:
             raise NotTakenOverError(f"{self.names[tensor]!r} ({tensor}) has the shape {shape}; accepted: {accepted}")
         return vector
 
-    def scale(self, tensor: str, vector: str = "", *shapes: tuple[int, ...]) -> str:
-        """`granularity` of a scale, which has to be there and float32."""
+    def scale(self, tensor: str, vector: str = "", *shapes: tuple[int, ...], dtype: str = "float32") -> str:
+        """`granularity` of a scale, which has to be there and of that dtype."""
         if not self.exists(tensor):
             raise NotTakenOverError(f"it has no {tensor}")
-        self.graph.dtype(self.names[tensor], ("float32",))
+        self.graph.dtype(self.names[tensor], (dtype,))
         return self.granularity(tensor, vector, *shapes) or "per_tensor"
 
     def finish(self, node: Node, operator: Operator, outputs: Sequence[str], replaced: Sequence[Node]) -> QuantizedNode:

@@ -13,7 +13,7 @@ from ...spec import (
     MatrixMultiplyInteger,
     QuantizeLinear,
 )
-from ...spec.elementwise import QUANTIZED_DTYPES
+from ...spec.elementwise import FLOAT_DTYPES, QUANTIZED_DTYPES
 from ...spec.tensor import CODE_DTYPES
 from .draft import (
     Draft,
@@ -28,8 +28,6 @@ from .draft import (
 from .graph import GraphIndex, Node, NotTakenOverError
 from .inference import MICROSOFT, dtype_name
 from .nodes import QuantizedNode
-
-_FLOAT = 1  # TensorProto.FLOAT
 
 
 def draft_of(graph: GraphIndex, node: Node, *tensors: str) -> Draft:
@@ -146,8 +144,14 @@ def check_elementwise(node: Node) -> None:
         )
     if not node.attribute("saturate", 1):
         raise NotTakenOverError("saturate is 0; accepted: 1")
-    if node.attribute("precision", 0) not in (0, _FLOAT):
-        raise NotTakenOverError(f"precision is {dtype_name(node.attribute('precision', 0))}; accepted: float32")
+    if _attribute_dtype(node, "precision") not in ("", *FLOAT_DTYPES):
+        accepted = ", ".join(FLOAT_DTYPES)
+        raise NotTakenOverError(f"precision is {_attribute_dtype(node, 'precision')}; accepted: {accepted}")
+
+
+def _attribute_dtype(node: Node, name: str) -> str:
+    """The dtype that an attribute names, "" where it is missing."""
+    return dtype_name(node.attribute(name, 0)) if node.attribute(name, 0) else ""
 
 
 def quantize_dtype(graph: GraphIndex, node: Node) -> str:
@@ -175,38 +179,44 @@ def parameter_axis(graph: GraphIndex, node: Node, rank: int) -> int:
     return axis % rank
 
 
-def _elementwise_parameters(draft: Draft, node: Node, shape: tuple[int, ...]) -> tuple[str, str | None, int]:
-    """Granularity of scale and zero point, and their axis."""
+def _elementwise_parameters(
+    draft: Draft, node: Node, shape: tuple[int, ...], dtype: str
+) -> tuple[str, str | None, int]:
+    """Granularity of scale, which is of that dtype, and zero point, and their axis."""
     axis, vectors = 0, []
     if draft.exists("scale") and any(
         draft.exists(name) and np.prod(draft.shape(name)) != 1 for name in ("scale", "zero_point")
     ):
         axis = parameter_axis(draft.graph, node, len(shape))
         vectors = [shape[axis : axis + 1]]
-    scale = draft.scale("scale", "per_axis", *vectors)
+    scale = draft.scale("scale", "per_axis", *vectors, dtype=dtype)
     return scale, draft.granularity("zero_point", "per_axis", *vectors), axis
 
 
 def _quantize(graph: GraphIndex, node: Node) -> QuantizedNode:
     draft = draft_of(graph, node, "input", "scale", "zero_point")
     output_dtype = quantize_dtype(graph, node)
-    input = draft.tensor("input", ("float32",))
-    scale, zero_point, axis = _elementwise_parameters(draft, node, input.shape)
-    operator = QuantizeLinear(input, output_dtype, scale, zero_point, axis)
+    input = draft.tensor("input", FLOAT_DTYPES)
+    scale, zero_point, axis = _elementwise_parameters(draft, node, input.shape, input.dtype)
+    operator = QuantizeLinear(input, output_dtype, scale, zero_point, axis, _attribute_dtype(node, "precision"))
     return draft.finish(node, operator, node.outputs, [node])
 
 
 def _dequantize(graph: GraphIndex, node: Node) -> QuantizedNode:
     draft = draft_of(graph, node, "input", "scale", "zero_point")
     check_elementwise(node)
-    if node.attribute("output_dtype", 0) not in (0, _FLOAT):
-        raise NotTakenOverError(f"output_dtype is {dtype_name(node.attribute('output_dtype', 0))}; accepted: float32")
+    if not draft.exists("scale"):
+        raise NotTakenOverError("it has no scale")
+    output_dtype = graph.dtype(draft.names["scale"], FLOAT_DTYPES)
+    if _attribute_dtype(node, "output_dtype") not in ("", output_dtype):
+        given = _attribute_dtype(node, "output_dtype")
+        raise NotTakenOverError(f"output_dtype is {given}; accepted: the scale's, {output_dtype}")
     input = draft.tensor("input", (*QUANTIZED_DTYPES, "int32"))
     if input.dtype == "int32" and draft.exists("zero_point"):
         require_zero(draft, "zero_point")
         draft = draft_of(graph, node, "input", "scale")
-    scale, zero_point, axis = _elementwise_parameters(draft, node, input.shape)
-    operator = DequantizeLinear(input, scale, zero_point, axis)
+    scale, zero_point, axis = _elementwise_parameters(draft, node, input.shape, output_dtype)
+    operator = DequantizeLinear(input, scale, zero_point, axis, output_dtype)
     return draft.finish(node, operator, node.outputs, [node])
 
 
