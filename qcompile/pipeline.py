@@ -26,6 +26,8 @@ from .spec import Operator
 from .spec.values import canonical_values
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from .compute.computation import Computation
 
 #: (kernels done, kernels in all, name of the kernel that comes next)
@@ -108,7 +110,7 @@ def compile(
 
 @overload
 def compile(
-    operators: Sequence[Operator] | Mapping[str, Operator] | str | os.PathLike[str],
+    operators: Sequence[Operator] | Mapping[str, Operator] | str | os.PathLike[str] | bytes | ModelProto,
     target: str | Sequence[str] = ...,
     constants: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = ...,
     *,
@@ -119,7 +121,7 @@ def compile(
 
 
 def compile(
-    operators: Operator | Sequence[Operator] | Mapping[str, Operator] | str | os.PathLike[str],
+    operators: Operator | Sequence[Operator] | Mapping[str, Operator] | str | os.PathLike[str] | bytes | ModelProto,
     target: str | Sequence[str] = "host",
     constants: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
     *,
@@ -130,8 +132,8 @@ def compile(
     """Compiles operators into kernels.
 
     Args:
-        operators: one operator; several, in a sequence or by name; or the path of an ONNX model or of a TOML file with
-            operators.
+        operators: one operator; several, in a sequence or by name; an ONNX model, as a path, bytes or a ModelProto; or
+            the path of a TOML file with operators.
         target: a target's name ("host" is this machine), the path of a target file, or several of these.
         constants: tensors that are fixed: name -> value for one operator; for several, a mapping for each of them, in
             their order or by their names. Models bring their own.
@@ -148,9 +150,9 @@ def compile(
     if requantize not in REQUANTIZE_VARIANTS:
         accepted = ", ".join(map(repr, REQUANTIZE_VARIANTS))
         raise UnsupportedError("Unknown requantize arithmetic.", given=repr(requantize), accepted=accepted)
-    if isinstance(operators, (str, os.PathLike)):
+    if isinstance(operators, (str, os.PathLike, bytes)) or hasattr(operators, "SerializeToString"):
         if constants is not None:
-            raise InvalidTensorError("constants= is for operators; a file brings its own.", given=os.fspath(operators))
+            raise InvalidTensorError("constants= is for operators; a model brings its own.")
         return compile_requests(read_file(operators, input_shapes).requests, target, progress=progress)
     if input_shapes is not None:
         raise InvalidTensorError("input_shapes= is for ONNX models; an operator has its shapes.")
@@ -284,8 +286,8 @@ def schedule(
     operator: Operator, known: frozenset[str], hardware: Hardware, choice: records.Choice
 ) -> tuple[Computation, Any]:
     """The prepared computation of an operator and its scheduled IRModule."""
-    compute = catalogue.compute_function(operator)  # says first what cannot be compiled at all
     tvm_versions.check()
+    compute = catalogue.compute_function(operator)
     from . import lowering
 
     rule = records.load_rule(choice.rule)

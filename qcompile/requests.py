@@ -48,13 +48,17 @@ class Source:
     skipped: tuple[SkippedNode, ...]
 
 
-def is_operator_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is taken for a TOML file of operators."""
-    return Path(path).suffix.lower() == ".toml"
+def is_operator_file(source: Any) -> bool:
+    """Whether something is the path of a TOML file of operators, by its name."""
+    return isinstance(source, (str, os.PathLike)) and Path(source).suffix.lower() == ".toml"
 
 
-def read_file(path: str | os.PathLike[str], input_shapes: Mapping[str, Sequence[int]] | None = None) -> Source:
+def read_file(path: Any, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Source:
     """The kernels that a TOML file of operators or an ONNX model asks for; a model may ask for none.
+
+    Args:
+        path: of either; or a model as bytes or ModelProto.
+        input_shapes: for a model.
 
     Raises:
         ModelError: the file cannot be read, or is neither.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import KernelError
+from .errors import InvalidTensorError, KernelError
 from .reference import evaluate
 from .reference.random_values import random_values
 from .runtime.kernel import Kernel
@@ -21,11 +21,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Verification:
-    """The result for one kernel.
+    """The result for one variant of a kernel.
 
     Args:
         name: the kernel.
-        target: the variant that ran.
+        target: its target.
         rounds: draws of random tensors.
         elements: output elements that were compared.
         wrong: how many of them differ from the reference.
@@ -52,28 +52,34 @@ def verify(
     seed: int = 0,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> list[Verification]:
-    """Runs every kernel on random tensors and compares with the reference.
+    """Runs every variant of every kernel that this machine can run on random tensors, and compares with the reference.
 
     Args:
         bundle: a bundle, a kernel, or the path of a bundle.
         rounds: draws of random tensors for each kernel.
         seed: of the random tensors; equal seeds give equal tensors.
-        progress: called with (kernels done, kernels in all, name of the next) before each kernel and at the end.
+        progress: called with (variants done, variants in all, kernel of the next) before each variant and at the end.
 
     Raises:
         IncompatibleMachineError: a kernel has no variant for this machine.
     """
+    if rounds < 1:
+        raise InvalidTensorError("verify() needs a round.", given=f"rounds={rounds}", accepted="at least 1")
     if isinstance(bundle, Kernel):
         kernels = [bundle]
     else:
         kernels = list(bundle if isinstance(bundle, Bundle) else load_bundle(bundle))
+    work = [kernel.on(target) for kernel in kernels for target in kernel.runnable_targets]
+    for kernel in kernels:
+        if not kernel.runnable_targets:
+            _ = kernel.variant  # raises, and says what is missing
     results = []
-    for number, kernel in enumerate(kernels):
+    for number, kernel in enumerate(work):
         if progress is not None:
-            progress(number, len(kernels), kernel.name)
+            progress(number, len(work), kernel.name)
         results.append(verify_kernel(kernel, rounds, seed))
     if progress is not None:
-        progress(len(kernels), len(kernels), "")
+        progress(len(work), len(work), "")
     return results
 
 

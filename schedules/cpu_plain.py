@@ -25,7 +25,7 @@ version = 1
 knobs: Mapping[str, tuple[int, int, int]] = {
     "accumulators": (8, 1, 16),  # int32 vectors that are kept in registers
     "tile": (4, 1, 8),  # output positions that share a vector of the filter
-    "serial_operations": (65536, 0, 2**31 - 1),  # an operator with fewer operations runs in one thread
+    "serial_operations": (400_000, 0, 2**31 - 1),  # an operator with fewer multiply-accumulates runs in one thread
     "vectors_per_chunk": (512, 1, 65536),  # elementwise: vectors that one thread takes at a time
 }
 
@@ -52,11 +52,13 @@ def schedule(operator: Operator, computation: Computation, form: Any, knobs: Map
     from tvm.s_tir import Schedule
 
     state = Schedule(tvm.IRModule({"main": computation.function}))
-    parallel = operator.operations >= knobs["serial_operations"]
     if isinstance(operator, (Convolution, MatrixMultiply)):
+        parallel = operator.operations >= knobs["serial_operations"]
         tile_axis = 2 if isinstance(operator, Convolution) else len(operator.batch_shape)
         _schedule_accumulate(state, tile_axis, form, knobs, parallel)
     else:
+        # an element that is converted takes the time of about four multiply-accumulates
+        parallel = 4 * operator.operations >= knobs["serial_operations"]
         _schedule_elementwise(state, operator, form, knobs, parallel)
     return state.mod
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import qcompile as qc
+from qcompile.files import check_writable
 from qcompile.runtime import container, cpu_features
 from qcompile.runtime.loader import load_bundle
 from qcompile.runtime.manifest import parse
@@ -294,11 +295,39 @@ def test_the_best_variant_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(kernel(input=small_input()), expected)
 
 
+def test_each_variant_can_be_chosen_and_is_verified() -> None:
+    compiled = qc.compile(small_convolution(), ["x86_64", "x86_64-avx2"], small_constants())
+    expected = qc.reference(small_convolution(), input=small_input(), **small_constants())
+    for target in compiled.runnable_targets:
+        assert compiled.on(target).variant.target == target
+        assert np.array_equal(compiled.on(target)(input=small_input()), expected)
+    assert [result.target for result in qc.verify(compiled)] == compiled.runnable_targets
+    with pytest.raises(qc.UnknownNameError, match="not compiled for that target"):
+        compiled.on("aarch64")
+    with pytest.raises(qc.InvalidTensorError, match="needs a round"):
+        qc.verify(compiled, rounds=0)
+
+
 def test_paths_that_cannot_be_written(bundle: qc.Bundle, tmp_path: Path) -> None:
     for path in (tmp_path / "missing" / "it.qcb", tmp_path):
         with pytest.raises(qc.BundleError, match="cannot be written"):
             bundle.save(path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_regular_files_are_replaced(bundle: qc.Bundle, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(qc.BundleError, match="no regular file"):
+        bundle.save(tmp_path / "pipe")
+    (tmp_path / "real.qcb").write_bytes(b"old")
+    (tmp_path / "real.qcb").chmod(0o600)
+    (tmp_path / "link.qcb").symlink_to("real.qcb")
+    bundle.save(tmp_path / "link.qcb")
+    assert (tmp_path / "link.qcb").is_symlink()
+    assert (tmp_path / "real.qcb").read_bytes() == bundle.to_bytes()
+    assert (tmp_path / "real.qcb").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(qc.BundleError, match="an input of the same command"):
+        check_writable(tmp_path / "link.qcb", sources=[tmp_path / "real.qcb"])
 
 
 def test_a_failed_write_leaves_the_old_file(bundle: qc.Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

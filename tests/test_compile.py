@@ -92,7 +92,7 @@ def test_scales_whose_product_overflows() -> None:
         (([small_convolution()], "host", {"input_scale": 1.0}), qc.InvalidTensorError, "one mapping for each"),
         (({"a": small_convolution()}, "host", {"b": {}}), qc.InvalidTensorError, "kernels that are not compiled"),
         (("missing.onnx",), qc.ModelError, "missing.onnx"),
-        (("missing.onnx", "host", {}), qc.InvalidTensorError, "a file brings its own"),
+        (("missing.onnx", "host", {}), qc.InvalidTensorError, "a model brings its own"),
     ],
 )  # fmt: skip
 def test_wrong_arguments(arguments: tuple[Any, ...], error: type[Exception], message: str) -> None:

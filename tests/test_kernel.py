@@ -24,7 +24,8 @@ CONSTANTS = small_constants()
 
 @pytest.fixture(scope="module")
 def kernel() -> qc.Kernel:
-    return qc.compile(OPERATOR, constants=CONSTANTS)
+    compiled: qc.Kernel = qc.compile(OPERATOR, constants=CONSTANTS)
+    return compiled
 
 
 @pytest.fixture(scope="module")
@@ -253,9 +254,14 @@ def test_calls_from_several_threads(large: Any, kernel: qc.Kernel, expected: Any
 
 def test_the_environment_variable_for_threads(monkeypatch: pytest.MonkeyPatch, large: Any) -> None:
     kernel, values, right = large
-    for text in ("1", "3", "nonsense", ""):
+    for text in ("1", "3", "1000", ""):
         monkeypatch.setenv("TVM_NUM_THREADS", text)
         assert np.array_equal(kernel(**values), right)
+    for text in ("nonsense", "0", "-1", "2.5", "3 "):
+        monkeypatch.setenv("TVM_NUM_THREADS", text)
+        with pytest.raises(qc.KernelError, match="TVM_NUM_THREADS is no positive integer"):
+            kernel(**values)
+        assert np.array_equal(kernel(num_threads=2, **values), right)
 
 
 def run_in_child(kernel: Any, values: Any, right: Any, queue: Any) -> None:

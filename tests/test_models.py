@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,3 +91,17 @@ def test_equal_nodes_share_a_kernel() -> None:
                 assert bundle[alias].name == kernel.name
         assert [kernel.name for kernel in bundle] == [node.name for node in model.nodes if node.name in bundle.names]
     assert any(kernel.aliases for name in CASES for kernel in compiled(name))
+
+
+def test_run_onnx_takes_a_path_or_a_kernel(tmp_path: Path) -> None:
+    model = Path(__file__).parent.parent / "examples" / "digits" / "digits_int8.onnx"
+    shapes = {"image": (2, 1, 8, 8)}
+    bundle = qc.compile(model.read_bytes(), input_shapes=shapes)
+    bundle.save(tmp_path / "digits.qcb")
+    feeds = {"image": np.random.default_rng(0).random((2, 1, 8, 8), np.float32)}
+    results = [
+        qc.run_onnx(model, given, feeds)
+        for given in (bundle, tmp_path / "digits.qcb", str(tmp_path / "digits.qcb"), bundle["conv1"])
+    ]
+    assert [len(result.by_kernels) for result in results] == [7, 7, 7, 1]
+    assert all(np.array_equal(result["scores"], results[0]["scores"]) for result in results)

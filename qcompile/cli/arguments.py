@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
-
-from ..errors import BundleError
 
 
 def parse_input_shapes(
@@ -26,24 +22,6 @@ def parse_input_shapes(
             raise click.BadParameter(f"the input {name!r} is given twice")
         shapes[name] = tuple(map(int, words))
     return shapes
-
-
-def check_output(context: click.Context, parameter: click.Parameter, path: str) -> str:
-    """Refuses a path that cannot be written before the long work starts rather than after it."""
-    target = Path(path)
-    problem = None
-    if target.is_dir():
-        problem = "it is a folder"
-    elif not target.parent.is_dir():
-        problem = f"there is no folder {target.parent}"
-    elif not os.access(target.parent, os.W_OK):
-        problem = f"the folder {target.parent} is not writable"
-    if problem is not None:
-        raise BundleError(
-            f"The output {target} cannot be written: {problem}.",
-            remedy="choose a path in an existing, writable folder",
-        )
-    return path
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import output
-from .arguments import check_output, input_shape_option, json_option, target_option
+from .arguments import input_shape_option, json_option, target_option
 
 if TYPE_CHECKING:
     from ..requests import Source
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.argument("source", metavar="MODEL.onnx|OPS.toml")
 @target_option("Target to compile for (see `qcompile targets`), or the path of a target file; repeatable.  "
                "[default: host]")  # fmt: skip
-@click.option("-o", "--output", "path", required=True, metavar="OUT.qcb", callback=check_output, help="The bundle.")
+@click.option("-o", "--output", "path", required=True, metavar="OUT.qcb", help="The bundle.")
 @input_shape_option()
 @json_option()
 def command(
@@ -37,8 +37,10 @@ def command(
 ) -> None:
     """Compile a model, or a list of operators, into a bundle."""
     from .. import pipeline, requests
+    from ..files import check_writable
 
     start = time.perf_counter()
+    check_writable(path, "The output", (source,))  # before the long work rather than after it
     content = requests.read_file(source, input_shapes)
     with output.progress("compiling") as progress:
         bundle = pipeline.compile_requests(content.requests, targets or ("host",), progress=progress)

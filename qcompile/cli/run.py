@@ -7,7 +7,7 @@ import io
 import click
 
 from . import output
-from .arguments import bundle_argument, check_output
+from .arguments import bundle_argument
 from .sources import only_kernel
 
 
@@ -20,9 +20,7 @@ from .sources import only_kernel
 @bundle_argument()
 @click.option("--kernel", "name", metavar="NAME", help="The kernel; may be left out if there is only one.")
 @click.option("--input", "source", required=True, metavar="IN.npz", help="Arrays, named as the kernel's inputs.")
-@click.option(
-    "--output", "path", required=True, metavar="OUT.npz", callback=check_output, help="File for the kernel's outputs."
-)
+@click.option("--output", "path", required=True, metavar="OUT.npz", help="File for the kernel's outputs.")
 @click.option(
     "--threads",
     type=click.IntRange(1, 256),
@@ -33,10 +31,11 @@ def command(bundle: str, name: str | None, source: str, path: str, threads: int 
     """Run one kernel of a bundle on arrays from a file."""
     import numpy as np
 
-    from ..files import write_atomically
+    from ..files import check_writable, write_atomically
     from ..frontends.toml import read_arrays
     from ..runtime.loader import load_bundle
 
+    check_writable(path, "The output", (bundle, source))
     kernel = only_kernel(load_bundle(bundle), name)
     arrays = read_arrays(source, f"The input {source}", [tensor.name for tensor in kernel.inputs])
     result = kernel(num_threads=threads, **arrays)

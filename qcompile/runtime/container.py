@@ -79,8 +79,12 @@ def unpack(content: Buffer, origin: str) -> tuple[dict[str, Any], list[memoryvie
     """
     view = memoryview(content)
     if bytes(view[: len(MAGIC)]) != MAGIC[: len(view)]:
-        raise BundleError(f"{origin} is not a qcompile bundle.", given=f"it starts with {bytes(view[:8])!r}",
-                          accepted=f"{MAGIC!r}")  # fmt: skip
+        raise BundleError(
+            f"{origin} is not a qcompile bundle.",
+            given=f"it starts with {bytes(view[:8])!r}",
+            accepted=f"{MAGIC!r}",
+            remedy="models are compiled first: qcompile compile MODEL -o OUT.qcb",
+        )
     if len(view) < _HEADER.size:
         raise _damaged(origin, f"it ends after {len(view)} bytes, inside the header")
     _, version, header_size, manifest_size, length, checksum = _HEADER.unpack(view[: _HEADER.size])

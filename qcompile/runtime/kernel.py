@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import IncompatibleMachineError, InvalidTensorError
+from ..errors import IncompatibleMachineError, InvalidTensorError, UnknownNameError
 from ..files import write_atomically
 from ..spec import Operator, TensorRole
 from ..spec.values import canonical_value
@@ -53,9 +53,10 @@ class Kernel:
     Calls return the output, or a named tuple where there are several. A kernel may be called from several threads.
     """
 
-    def __init__(self, content: Content, entry: KernelEntry):
+    def __init__(self, content: Content, entry: KernelEntry, target: str | None = None):
         self._content = content
         self._entry = entry
+        self._target = target
 
     @property
     def name(self) -> str:
@@ -95,6 +96,8 @@ class Kernel:
         reasons = []
         for variant in self._entry.variants:
             library = self._content.manifest.libraries[variant.library]
+            if self._target not in (None, library.target):
+                continue
             lacking = cpu_features.missing(library.architecture, library.required_features)
             if not lacking:
                 return variant
@@ -113,6 +116,29 @@ class Kernel:
             IncompatibleMachineError: none does.
         """
         return self._describe(self._chosen)
+
+    @property
+    def runnable_targets(self) -> list[str]:
+        """Targets of the variants that run on this machine, the one that calls take first."""
+        libraries = [self._content.manifest.libraries[entry.library] for entry in self._entry.variants]
+        return [
+            library.target
+            for library in libraries
+            if not cpu_features.missing(library.architecture, library.required_features)
+        ]
+
+    def on(self, target: str) -> Kernel:
+        """The kernel with its variant for that target, even where a better one would run.
+
+        Raises:
+            UnknownNameError: it was not compiled for that target.
+        """
+        known = [variant.target for variant in self.variants]
+        if target not in known:
+            raise UnknownNameError(
+                f"Kernel {self.name!r} was not compiled for that target.", given=repr(target), accepted=", ".join(known)
+            )
+        return Kernel(self._content, self._entry, target)
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -168,21 +194,20 @@ class Kernel:
 
     def _inputs(self, tensors: Mapping[str, Any]) -> dict[str, Array]:
         values: dict[str, Array] = {}
+        missing = None
         for tensor in self.inputs:
             if tensor.name in tensors:
                 values[tensor.name] = canonical_value(tensor, tensors[tensor.name])
             elif not tensor.optional:
-                raise InvalidTensorError(
-                    f"Kernel {self.name!r} is called without {tensor.name}.",
-                    accepted=", ".join(map(str, self.inputs)),
-                )
-        for name in tensors:
-            if name not in values:
-                what = "is a constant of this kernel" if name in self._entry.constants else "is no tensor of it"
-                raise InvalidTensorError(
-                    f"Kernel {self.name!r} is called with {name!r}, which {what}.",
-                    accepted=", ".join(map(str, self.inputs)),
-                )
+                missing = missing or f"without {tensor.name}"
+        if len(values) < len(tensors):
+            name = next(name for name in tensors if name not in values)
+            what = "is a constant of this kernel" if name in self._entry.constants else "is no tensor of it"
+            missing = f"with {name!r}, which {what}"
+        if missing is not None:
+            raise InvalidTensorError(
+                f"Kernel {self.name!r} is called {missing}.", accepted=", ".join(map(str, self.inputs))
+            )
         if self._has_checked_values:
             self.operator.check_values({**self.constants, **values})
         return values

@@ -15,7 +15,7 @@ from .manifest import Manifest
 
 
 class Bundle:
-    """Kernels of one or several targets: a mapping from names to kernels, in model order."""
+    """Kernels of one or several targets: `bundle[name]`; iteration gives the kernels, in model order."""
 
     def __init__(self, content: bytes | memoryview, origin: str = "The bundle"):
         self._content = Content(content, origin)

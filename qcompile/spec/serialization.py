@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from ..errors import InvalidOperatorError
@@ -39,7 +39,9 @@ def from_dictionary(values: Mapping[str, Any]) -> Operator:
     name = values.get("operator")
     operator_class = _BY_NAME.get(name) if isinstance(name, str) else None
     if operator_class is None:
-        raise InvalidOperatorError("Unknown operator.", given=repr(name), accepted=", ".join(_BY_NAME))
+        problem = "Unknown operator." if "operator" in values else "The field 'operator' is missing."
+        given = repr(name) if "operator" in values else ", ".join(map(str, values)) or "nothing"
+        raise InvalidOperatorError(problem, given=given, accepted=", ".join(_BY_NAME))
     known = {field.name: field for field in fields(operator_class)}  # type: ignore[arg-type]
     arguments: dict[str, Any] = {}
     for field, value in values.items():
@@ -48,6 +50,9 @@ def from_dictionary(values: Mapping[str, Any]) -> Operator:
         if field not in known:
             raise InvalidOperatorError(f"{name} has no such field.", given=repr(field), accepted=", ".join(known))
         arguments[field] = _tensor(field, value) if isinstance(value, Mapping) else _immutable(field, value)
+    needed = [field for field, entry in known.items() if entry.default is MISSING and field not in arguments]
+    if needed:
+        raise InvalidOperatorError(f"{name} lacks a field.", given=", ".join(arguments) or "none", accepted=needed[0])
     try:
         return operator_class(**arguments)
     except TypeError as error:

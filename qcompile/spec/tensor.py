@@ -63,7 +63,10 @@ class Tensor:
     layout: str = "NCHW"
 
     def __post_init__(self) -> None:
-        shape = integer_tuple(self.shape, "A tensor's shape")
+        try:
+            shape = integer_tuple(self.shape, "A tensor's shape")
+        except InvalidOperatorError as error:
+            raise InvalidTensorError(error.problem, given=error.given) from error
         object.__setattr__(self, "shape", shape)
         name = getattr(self.dtype, "name", None) or getattr(self.dtype, "__name__", None)
         object.__setattr__(self, "dtype", str(name or self.dtype))

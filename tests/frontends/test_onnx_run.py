@@ -230,3 +230,11 @@ def test_a_bundle_of_other_weights_is_refused() -> None:
     kernel.constants = {**kernel.constants, "scale": kernel.constants["scale"] * 2}
     with pytest.raises(ModelError, match="model with other weights: kernel 'quantize'"):
         run_onnx(imported, bundle, {"x": floats(2, 3)})
+
+
+def test_a_bundle_with_none_of_the_kernels_is_refused() -> None:
+    imported = import_model(chain())
+    other = {"other": reference_bundle(imported)["quantize"]}
+    with pytest.raises(ModelError, match=r"none of this model's kernels[\s\S]*given: *other"):
+        run_onnx(imported, other, {"x": floats(2, 3)})
+    assert not run_onnx(imported, {}, {"x": floats(2, 3)}).by_kernels

@@ -236,7 +236,7 @@ def test_duplicate_names(tmp_path: Path) -> None:
     [
         ('operator = "Pool"', InvalidOperatorError, ["Unknown operator", "'Pool'", "QuantizeV2"]),
         ("operator = 3", InvalidOperatorError, ["Unknown operator"]),
-        ("bias = true", InvalidOperatorError, ["Unknown operator", "None"]),
+        ("bias = true", InvalidOperatorError, ["'operator' is missing"]),
         ('operator = "Requantize"', InvalidOperatorError, ["Requantize", "input"]),
         (CONVOLUTION + "stride = 2", InvalidOperatorError, ["no such field", "'stride'", "strides"]),
         (CONVOLUTION + "strides = 2", InvalidOperatorError, ["strides"]),

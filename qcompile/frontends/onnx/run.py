@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidTensorError, KernelError, ModelError
+from ...runtime.kernel import Kernel
+from ...runtime.loader import load_bundle
 from .dependency import onnx_package
 from .graph import Array, GraphIndex, Node
 from .importer import import_proto
@@ -61,14 +64,14 @@ def run_onnx(
 
     Args:
         model: what `import_model` takes, or what it returned.
-        bundle: name -> kernel, called with its run-time tensors by name; KeyError where there is none. Each kernel
-            has the attribute `operator`. Nodes without a kernel are run by the other engine.
+        bundle: a bundle, the path of one, a kernel, or any mapping from names to objects that are called like kernels
+            and have their attributes `operator` and `constants`. Nodes without a kernel are run by the other engine.
         feeds: graph input -> array. Dynamic dimensions that `input_shapes` leaves open are taken from them.
         input_shapes: as for `import_model`.
 
     Raises:
         InvalidTensorError: a feed is missing, unknown, or has a wrong shape or dtype.
-        ModelError: the errors of `import_model`; a kernel made for another operator; an engine that fails.
+        ModelError: the errors of `import_model`; a bundle of another model; an engine that fails.
         KernelError: a kernel that returns something else than its operator describes.
     """
     proto = model.model if isinstance(model, ImportedModel) else load_model(model, input_shapes)
@@ -215,7 +218,14 @@ class _Run:
 _NOTHING = np.empty((0,) * 9)
 
 
+def _as_mapping(bundle: Any) -> Any:
+    if isinstance(bundle, (str, os.PathLike)):
+        return load_bundle(bundle)
+    return dict.fromkeys((bundle.name, *bundle.aliases), bundle) if isinstance(bundle, Kernel) else bundle
+
+
 def _kernel_units(imported: ImportedModel, bundle: Any) -> list[_Unit]:
+    bundle = _as_mapping(bundle)
     units = []
     for node in imported.nodes:
         try:
@@ -241,6 +251,13 @@ def _kernel_units(imported: ImportedModel, bundle: Any) -> list[_Unit]:
                 remedy="compile this model",
             )
         units.append(_Unit(tuple(node.inputs.values()), tuple(node.outputs.values()), kernel=kernel, quantized=node))
+    if imported.nodes and not units and len(bundle):
+        raise ModelError(
+            "The bundle was compiled from another model: it has none of this model's kernels.",
+            given=", ".join(sorted(map(str, getattr(bundle, "names", bundle)))[:5]),
+            accepted=", ".join(node.name for node in imported.nodes[:5]),
+            remedy="compile this model",
+        )
     return units
 
 

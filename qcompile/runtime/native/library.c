@@ -81,6 +81,6 @@ int32_t qc_run(int32_t index, void *const *tensors, int32_t threads) {
   }
   any result = {0, 0, NULL};
   qc_set_error("");
-  qc_request_threads(threads);
+  if (qc_request_threads(threads) != 0) return -1;
   return kernel->entry(NULL, arguments, kernel->argument_count, &result);
 }

@@ -104,31 +104,38 @@ static struct {
   int stopping;
   atomic_int busy;
   atomic_uint generation;
-  /* the job of the current generation */
+  /* the job of the current generation; workers join it while it is open, and nobody waits for those that come late */
+  int open;
+  int workers;
   task_function function;
   void *data;
   task_environment environment;
-  int workers;
-  atomic_int next_task, unfinished, failure;
+  atomic_int next_task, joined, failure;
   char error[sizeof last_error];
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
 
 static _Thread_local int requested_threads;
 
+/* The number of threads by TVM_NUM_THREADS, else of cores that the process may use; 0 where the variable is wrong. */
 static int default_threads(void) {
   const char *text = getenv("TVM_NUM_THREADS");
-  if (text != NULL) {
+  long count = 0;
+  if (text != NULL && *text != 0) {
     char *end;
-    long count = strtol(text, &end, 10);
-    if (end != text && *end == 0 && count > 0) return count > MAXIMUM_THREADS ? MAXIMUM_THREADS : (int)count;
+    count = strtol(text, &end, 10);
+    if (*end != 0 || count < 1) return 0;
+  } else {
+    cpu_set_t set;
+    count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
   }
-  cpu_set_t set;
-  int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  return count > MAXIMUM_THREADS ? MAXIMUM_THREADS : count;
+  return count > MAXIMUM_THREADS ? MAXIMUM_THREADS : (int)count;
 }
 
-void qc_request_threads(int32_t threads) {
+int qc_request_threads(int32_t threads) {
   requested_threads = threads > MAXIMUM_THREADS ? MAXIMUM_THREADS : threads > 0 ? threads : default_threads();
+  if (requested_threads > 0) return 0;
+  qc_set_error("the environment variable TVM_NUM_THREADS is no positive integer");
+  return -1;
 }
 
 static void take_tasks(void) {
@@ -150,16 +157,15 @@ static void *worker(void *argument) {
     pthread_mutex_lock(&pool.lock);
     while (atomic_load(&pool.generation) == seen && !pool.stopping) pthread_cond_wait(&pool.work, &pool.lock);
     seen = atomic_load(&pool.generation);
-    int stopping = pool.stopping, takes_part = index < pool.workers;
+    int stopping = pool.stopping, joins = pool.open && index < pool.workers;
+    if (joins) atomic_fetch_add(&pool.joined, 1);
     pthread_mutex_unlock(&pool.lock);
     if (stopping) return NULL;
-    if (!takes_part) continue;
+    if (!joins) continue;
     take_tasks();
-    if (atomic_fetch_sub(&pool.unfinished, 1) == 1) {
-      pthread_mutex_lock(&pool.lock);
-      pthread_cond_signal(&pool.done);
-      pthread_mutex_unlock(&pool.lock);
-    }
+    pthread_mutex_lock(&pool.lock);
+    if (atomic_fetch_sub(&pool.joined, 1) == 1) pthread_cond_signal(&pool.done);
+    pthread_mutex_unlock(&pool.lock);
   }
 }
 
@@ -172,7 +178,7 @@ static int run_serially(task_function function, void *data, int count) {
 
 /* The number of tasks never changes a result: a task computes whole iterations of the parallel loop. */
 static int launch(task_function function, void *data, int count) {
-  if (count <= 0) count = requested_threads > 0 ? requested_threads : default_threads();
+  if (count <= 0) count = requested_threads;
   if (count > MAXIMUM_THREADS) count = MAXIMUM_THREADS;
   if (count == 1) return run_serially(function, data, 1);
   int idle = 0;
@@ -188,17 +194,16 @@ static int launch(task_function function, void *data, int count) {
   pool.environment = (task_environment){NULL, count};
   atomic_store(&pool.next_task, 0);
   atomic_store(&pool.failure, 0);
-  atomic_store(&pool.unfinished, pool.workers);
+  pool.open = 1;
   atomic_fetch_add(&pool.generation, 1);
   pthread_cond_broadcast(&pool.work);
   pthread_mutex_unlock(&pool.lock);
   take_tasks();
-  for (int i = 0; i < SPINS && atomic_load(&pool.unfinished) > 0; i++) PAUSE();
-  if (atomic_load(&pool.unfinished) > 0) {
-    pthread_mutex_lock(&pool.lock);
-    while (atomic_load(&pool.unfinished) > 0) pthread_cond_wait(&pool.done, &pool.lock);
-    pthread_mutex_unlock(&pool.lock);
-  }
+  for (int i = 0; i < SPINS && atomic_load(&pool.joined) > 0; i++) PAUSE();
+  pthread_mutex_lock(&pool.lock);
+  pool.open = 0;
+  while (atomic_load(&pool.joined) > 0) pthread_cond_wait(&pool.done, &pool.lock);
+  pthread_mutex_unlock(&pool.lock);
   int failed = atomic_load(&pool.failure);
   if (failed) memcpy(last_error, pool.error, sizeof last_error);
   atomic_store(&pool.busy, 0);

@@ -5,7 +5,8 @@
 #include "qcompile.h"
 
 void qc_set_error(const char *text);
-void qc_request_threads(int32_t threads);
+/* Sets the number of threads of the calling thread's next kernel; not 0 where the environment asks for a wrong one. */
+int qc_request_threads(int32_t threads);
 
 /* The table that is generated for each library. */
 extern const qc_kernel_description qc_kernel_table[];
