@@ -22,9 +22,11 @@ check: $(TEST_VENV)/ready
 	$(TEST_VENV)/bin/ruff format --check -q .
 	$(TEST_VENV)/bin/mypy
 	MYPYPATH=examples/digits $(TEST_VENV)/bin/mypy examples/digits/*.py
+	MYPYPATH=benchmarks $(TEST_VENV)/bin/mypy benchmarks/*.py
 
 bench: $(TEST_VENV)/ready
 	$(TEST_VENV)/bin/python benchmarks/compile_time.py
+	$(TEST_VENV)/bin/python benchmarks/run.py
 
 $(DEMO_VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(DEMO_VENV)

@@ -60,14 +60,22 @@ def cached(key: str, make: Callable[[], bytes]) -> bytes:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_atomically(path, hashlib.sha256(content).digest() + content, "The cache entry")
         except (OSError, BundleError) as error:
-            problem = error.problem if isinstance(error, BundleError) else str(error)
-            warnings.warn(
+            problem = error.problem if isinstance(error, BundleError) else f"{error}."
+            _warn_once(
                 f"The cache of compiled kernels is not used: {problem} Set QCOMPILE_CACHE to a writable folder, or to "
-                "'off'.",
-                CacheWarning,
-                stacklevel=2,
+                "'off'."
             )
     return content
+
+
+_warned: set[Path | None] = set()
+
+
+def _warn_once(text: str) -> None:
+    """Warns once for each folder: a compile asks for many entries."""
+    if folder() not in _warned:
+        _warned.add(folder())
+        warnings.warn(text, CacheWarning, stacklevel=2)
 
 
 def _read(path: Path) -> bytes | None:

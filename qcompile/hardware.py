@@ -43,6 +43,16 @@ class Hardware:
         return self.vector_bits // 32
 
 
+#: architecture -> CPU features that a target may require, in the names of `runtime.cpu_features`
+KNOWN_FEATURES: dict[str, tuple[str, ...]] = {
+    "x86_64": (
+        "sse2", "sse3", "ssse3", "sse4_1", "sse4_2", "popcnt", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "lzcnt",
+        "movbe", "avxvnni", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512vnni", "avx512_bf16",
+        "avx512_fp16", "avx512_vbmi2", "amx_tile", "amx_int8",
+    ),
+    "aarch64": ("fp", "neon", "asimdhp", "dotprod", "i8mm", "bf16", "sve", "sve2", "svei8mm", "atomics"),
+}  # fmt: skip
+
 _TYPES: dict[str, type] = {"vector_bits": int, "target": dict}
 _LISTS = ("required_features", "code_generators", "rules")
 
@@ -96,4 +106,16 @@ def _check(content: Mapping[str, Any], origin: str) -> Hardware:
         raise TargetFileError(
             f"Target file {origin}: vector_bits is wrong.", given=values["vector_bits"], accepted="128, 256 or 512"
         )
+    known = KNOWN_FEATURES.get(values["architecture"])
+    if known is None:
+        raise TargetFileError(
+            f"Target file {origin}: unknown architecture.",
+            given=values["architecture"],
+            accepted=", ".join(KNOWN_FEATURES),
+        )
+    for feature in values["required_features"]:
+        if feature not in known:
+            raise TargetFileError(
+                f"Target file {origin}: unknown CPU feature.", given=feature, accepted=", ".join(known)
+            )
     return Hardware(**values)

@@ -144,13 +144,24 @@ def _schedule_elementwise(
         return
     vector, lane = state.split(vectors, [None, form.lanes])
     state.vectorize(lane)
-    if not parallel:
-        return
-    if elements // segment > 1:
-        state.parallel(row)
-    else:
-        chunk, _ = state.split(vector, [None, knobs["vectors_per_chunk"]])
-        state.parallel(chunk)
+    (block,) = state.get_child_blocks(lane)
+    outer = row
+    if elements // segment == 1 and parallel:
+        outer, _ = state.split(vector, [None, knobs["vectors_per_chunk"]])
+    if parallel:
+        state.parallel(outer)
+    # where the row is partitioned, a copy lands inside the row by itself
+    is_partitioned_row = outer is row and segment % form.lanes != 0
+    _keep_scalars_in_registers(state, block, None if is_partitioned_row else outer)
+
+
+def _keep_scalars_in_registers(state: Schedule, block: Any, outer: Any) -> None:
+    """Copies parameters of one element to locals: LLVM would load them again after every store, which may alias."""
+    for index, region in enumerate(state.get(block).reads):
+        if all(int(extent) == 1 for extent in region.source.shape):
+            copy = state.cache_read(block, index, "local", [block])
+            if outer is not None:
+                state.compute_at(copy, outer)
 
 
 def _partition(state: Schedule, loop: Any, head: int, extent: int) -> Any:

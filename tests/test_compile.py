@@ -193,6 +193,8 @@ def test_a_target_file_of_the_users_own(tmp_path: Path) -> None:
         ("vector_bits = 128", "vector_bits = 100", "vector_bits is wrong"),
         ("vector_bits = 128", 'vector_bits = "128"', "vector_bits has the wrong type"),
         ("vector_bits = 128", "", "'vector_bits' is missing"),
+        ('"x86_64"\n', '"x87"\n', "unknown architecture"),
+        ("required_features = []", 'required_features = ["avx7"]', "unknown CPU feature"),
         ("vector_bits = 128", "vector_bits = 128\ncolour = 3", "unknown field"),
         ('rules = ["cpu_plain"]', "rules = [3]", "must be a list of strings"),
         ("name", "name = =", "cannot be read"),

@@ -52,7 +52,8 @@ def main() -> int:
     run = qc.run_onnx(model, bundle, {"image": images}, input_shapes=shapes)
     accuracy = float(np.mean(run["scores"].argmax(axis=1) == labels))
     print(f"accuracy: {accuracy:.2%} of {len(labels)} digits that the network never saw")
-    print(f"run by compiled kernels: {', '.join(run.by_kernels)}; by others: {', '.join(run.by_others) or 'nothing'}")
+    print(f"run by compiled kernels: {', '.join(run.by_kernels)}")
+    print(f"run by onnxruntime:      {', '.join(run.by_others) or 'nothing'}")
 
     _print_speed(bundle)
     return 0 if exact == len(results) else 1
@@ -65,7 +66,7 @@ def _print_speed(bundle: qc.Bundle) -> None:
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for entry in timing.measure(list(bundle), threads=[1], seconds=0.1):
         unit = "MAC" if entry.unit == "MAC" else "elements"
-        operations = f"{entry.operations / 1e6:.2f} M{unit}"
+        operations = f"{entry.operations:,} {unit}"
         table.add_row(entry.name, operations, f"{entry.seconds * 1e6:.0f} µs", f"{entry.rate:.2f} G{unit}/s")
     Console().print(table)
 

@@ -59,7 +59,7 @@ def command(bundle: str, kernels: tuple[str, ...], threads: tuple[int, ...], sec
                 *((timing.name, timing.operator) if timing.threads == counts[0] else ("", "")),
                 timing.threads,
                 f"{timing.seconds * 1e6:.1f}",
-                f"{output.three_digits(timing.rate)} G{timing.unit}/s",
+                output.rate(timing.rate, timing.unit),
                 f"{timing.spread:.0%}",
             )
             for timing in timings

@@ -155,6 +155,13 @@ def three_digits(number: float) -> str:
     return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
 
 
+def rate(billions: float, unit: str) -> str:
+    """A rate in the prefix that suits it: `12.3 GMAC/s`, `7.43 Melement/s`."""
+    if billions < 0.1:
+        return f"{three_digits(1000 * billions)} M{unit}/s"
+    return f"{three_digits(billions)} G{unit}/s"
+
+
 def counted(count: int, noun: str) -> str:
     """A count with its noun: `1 node`, `2 nodes`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

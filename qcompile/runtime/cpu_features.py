@@ -7,7 +7,14 @@ import platform
 from pathlib import Path
 
 #: Linux's name in /proc/cpuinfo -> ours, where they differ.
-_NAMES = {"abm": "lzcnt", "avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni", "asimddp": "dotprod", "asimd": "neon"}
+_NAMES = {
+    "abm": "lzcnt",
+    "pni": "sse3",
+    "avx512_vnni": "avx512vnni",
+    "avx_vnni": "avxvnni",
+    "asimddp": "dotprod",
+    "asimd": "neon",
+}
 
 
 def architecture() -> str:

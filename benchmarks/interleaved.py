@@ -1,0 +1,33 @@
+"""Times several ways to do the same thing in turns, so that a change of the machine's speed meets all of them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+Call = Callable[[], object]
+
+
+def medians(calls: Mapping[str, Call], rounds: int = 15, seconds_per_round: float = 0.01) -> dict[str, float]:
+    """Seconds of one call of each, as the median over the rounds of the mean within a round.
+
+    Args:
+        calls: name -> call.
+        rounds: turns.
+        seconds_per_round: time that each call is repeated for in a round.
+    """
+    repeats: dict[str, int] = {}
+    for name, call in calls.items():
+        call()  # warm up: pages, threads, caches
+        start = time.perf_counter()
+        call()
+        repeats[name] = max(1, round(seconds_per_round / max(time.perf_counter() - start, 1e-9)))
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            for _ in range(repeats[name]):
+                call()
+            samples[name].append((time.perf_counter() - start) / repeats[name])
+    return {name: statistics.median(values) for name, values in samples.items()}
