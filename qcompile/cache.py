@@ -27,8 +27,8 @@ def folder() -> Path | None:
         return None
     if chosen:
         return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "qcompile"
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "qcompile"
 
 
 def digest(*parts: object) -> str:
@@ -53,12 +53,12 @@ def cached(key: str, make: Callable[[], bytes]) -> bytes:
     if root is None:
         return make()
     path = root / key[:2] / key[2:]
-    content = _read(path)
+    content = _read(path, key)
     if content is None:
         content = make()
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_atomically(path, hashlib.sha256(content).digest() + content, "The cache entry")
+            write_atomically(path, _checksum(key, content) + content, "The cache entry")
         except (OSError, BundleError) as error:
             problem = error.problem if isinstance(error, BundleError) else f"{error}."
             _warn_once(
@@ -78,10 +78,15 @@ def _warn_once(text: str) -> None:
         warnings.warn(text, CacheWarning, stacklevel=2)
 
 
-def _read(path: Path) -> bytes | None:
+def _checksum(key: str, content: bytes) -> bytes:
+    """Covers the key too, so that no entry can stand in another's place."""
+    return hashlib.sha256(key.encode() + content).digest()
+
+
+def _read(path: Path, key: str) -> bytes | None:
     try:
         stored = path.read_bytes()
     except OSError:
         return None
     content = stored[_CHECKSUM_BYTES:]
-    return content if hashlib.sha256(content).digest() == stored[:_CHECKSUM_BYTES] else None
+    return content if _checksum(key, content) == stored[:_CHECKSUM_BYTES] else None

@@ -24,6 +24,8 @@ def check_writable(path: PathLike, what: str = "The file", sources: Iterable[Pat
     Raises:
         BundleError: it is a folder, a device, a pipe or one of `sources`, or its folder is missing or not writable.
     """
+    if "\0" in os.fspath(path):
+        raise _not_written(what, path, "its name has a zero character")
     target = Path(os.path.realpath(path))
     problem = None
     if target.is_dir():

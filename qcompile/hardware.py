@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -43,6 +44,7 @@ class Hardware:
         return self.vector_bits // 32
 
 
+CODE_GENERATORS = ("llvm",)
 #: architecture -> CPU features that a target may require, in the names of `runtime.cpu_features`
 KNOWN_FEATURES: dict[str, tuple[str, ...]] = {
     "x86_64": (
@@ -100,6 +102,20 @@ def _check(content: Mapping[str, Any], origin: str) -> Hardware:
             raise TargetFileError(f"Target file {origin}: {name} has the wrong type.", given=repr(value),
                                   accepted=expected)  # fmt: skip
         values[name] = value
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", values["name"]) is None:
+        raise TargetFileError(
+            f"Target file {origin}: name is unusable.",
+            given=repr(values["name"])[:80],
+            accepted="letters, digits, - and .",
+        )
+    if not values["rules"]:
+        raise TargetFileError(f"Target file {origin}: rules is empty.", accepted="at least one schedule rule")
+    if values["code_generators"] != CODE_GENERATORS:
+        raise TargetFileError(
+            f"Target file {origin}: code_generators is wrong.",
+            given=list(values["code_generators"]),
+            accepted=list(CODE_GENERATORS),
+        )
     if values["kind"] != "cpu":
         raise TargetFileError(f"Target file {origin}: unknown kind.", given=values["kind"], accepted="cpu")
     if values["vector_bits"] not in (128, 256, 512):

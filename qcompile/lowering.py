@@ -118,7 +118,12 @@ def tvm_target(hardware: Hardware) -> tvm.target.Target:
         TargetFileError: TVM does not know an option, or the CPU.
     """
     try:
-        return tvm.target.Target(dict(hardware.target))
+        target = tvm.target.Target(dict(hardware.target))
+        cpus = tvm.get_global_func("target.llvm_get_cpu_archlist")(target)
+        cpu = hardware.target.get("mcpu", "generic")
+        if cpu not in set(map(str, cpus)):  # LLVM would print a line and take a generic one
+            raise ValueError(f"LLVM knows no CPU {cpu!r}")
+        return target
     except (ValueError, TypeError, RuntimeError) as error:
         message = str(error).splitlines()[0]
         raise TargetFileError(f"TVM refuses the table [target] of {hardware.name}: {message}") from error

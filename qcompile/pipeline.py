@@ -87,13 +87,16 @@ def _demand(hardware: Hardware) -> tuple[int, int, str]:
 
 def resolve_targets(target: str | Sequence[str]) -> list[Hardware]:
     """The targets of a name, or of several; "host" is this machine's. The most demanding comes first."""
-    names = [target] if isinstance(target, str) else list(target)
+    names = [target] if isinstance(target, (str, os.PathLike)) else target
+    if not isinstance(names, Sequence) or not all(isinstance(name, (str, os.PathLike)) for name in names):
+        raise UnknownNameError("This is no target.", given=repr(target)[:200], accepted="a name, or a list of names")
     if not names:
         raise UnknownNameError("No target is given.", accepted="a name, or a list of names")
-    chosen = {
-        hardware.name: hardware
-        for hardware in (host() if name == "host" else hardware_files.load(str(name)) for name in names)
-    }
+    chosen: dict[str, Hardware] = {}
+    for name in names:
+        hardware = host() if name == "host" else hardware_files.load(os.fspath(name))
+        if chosen.setdefault(hardware.name, hardware) != hardware:
+            raise UnknownNameError("Two different targets have the same name.", given=repr(hardware.name))
     return sorted(chosen.values(), key=_demand, reverse=True)
 
 

@@ -45,6 +45,8 @@ def load_rule(name: str) -> Rule:
         if not name.isidentifier():
             raise ModuleNotFoundError(name)
         module = importlib.import_module(f"qcompile.schedules.{name}")
+        if getattr(module, "name", None) != name or not hasattr(module, "knobs"):
+            raise ModuleNotFoundError(name)
     except ModuleNotFoundError as error:
         raise UnknownNameError("Unknown schedule rule.", given=repr(name)) from error
     return cast("Rule", module)

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 from .cache import digest
 from .errors import InvalidOperatorError, InvalidTensorError
 from .spec import Operator
+from .spec.serialization import OPERATORS
+
+MAXIMUM_NAME = 1024
 
 if TYPE_CHECKING:
     from .frontends.onnx import QuantizedNode, SkippedNode
@@ -31,6 +34,16 @@ class Request:
     operator: Operator
     constants: Mapping[str, Any]
     aliases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.aliases):
+            usable = isinstance(name, str) and 0 < len(name) <= MAXIMUM_NAME and name.isprintable()
+            if not usable:
+                raise InvalidOperatorError(
+                    "A kernel's name is unusable.",
+                    given=repr(name)[:80],
+                    accepted=f"1 to {MAXIMUM_NAME} printable characters",
+                )
 
 
 @dataclass(frozen=True)
@@ -102,12 +115,16 @@ def requests_of_operators(operators: Any, constants: Any) -> list[Request]:
     if isinstance(operators, Operator):
         return [Request(operators.name, operators, _constants_mapping(constants))]
     if isinstance(operators, Mapping):
-        unknown = set(constants or {}) - set(operators)
+        unknown = set(_constants_mapping(constants)) - set(operators)
         if unknown:
-            given = ", ".join(sorted(unknown))
-            raise InvalidTensorError("constants= names kernels that are not compiled.", given=given)
+            given, accepted = (", ".join(sorted(map(str, names))) for names in (unknown, operators))
+            raise InvalidTensorError(
+                "constants= names kernels that are not compiled.",
+                given=given,
+                accepted=f"{accepted}, each with a mapping of its own",
+            )
         return [
-            Request(str(name), _operator(operator), _constants_mapping((constants or {}).get(name)))
+            Request(name, _operator(operator), _constants_mapping((constants or {}).get(name)))
             for name, operator in operators.items()
         ]
     if not isinstance(operators, Sequence) or not operators:
@@ -116,8 +133,9 @@ def requests_of_operators(operators: Any, constants: Any) -> list[Request]:
             given=type(operators).__name__,
             accepted="an operator, a sequence or mapping of operators, or the path of a model",
         )
-    per_operator = [None] * len(operators) if constants is None else list(constants)
-    if isinstance(constants, Mapping) or len(per_operator) != len(operators):
+    is_sequence = isinstance(constants, Sequence) and not isinstance(constants, (str, bytes))
+    per_operator = list(constants) if is_sequence else [None] * len(operators)
+    if (constants is not None and not is_sequence) or len(per_operator) != len(operators):
         raise InvalidTensorError("constants= must have one mapping for each operator.", accepted=len(operators))
     taken: dict[str, int] = {}
     requests = []
@@ -130,7 +148,7 @@ def requests_of_operators(operators: Any, constants: Any) -> list[Request]:
 
 
 def _operator(value: Any) -> Operator:
-    if not isinstance(value, Operator):
+    if not isinstance(value, Operator) or type(value) not in OPERATORS:
         raise InvalidOperatorError("This is no operator.", given=repr(value), accepted="one of qcompile's operators")
     return value
 

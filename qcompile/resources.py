@@ -30,7 +30,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
             raise TargetFileError(f"{what} {path} is too large.", accepted=f"at most {_MAXIMUM_BYTES} bytes")
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         return content
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise TargetFileError(f"{what} {path} cannot be read: {error}.") from error
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import struct
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +161,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         qc.load(tmp_path / "missing.qcb")
     with pytest.raises(qc.BundleError, match="cannot be read: Is a directory"):
         qc.load(tmp_path)
+    with pytest.raises(qc.BundleError, match="cannot be read: embedded null"):
+        qc.load("zero\0character")
 
 
 def test_a_newer_version(content: bytes) -> None:
@@ -223,6 +227,32 @@ def test_a_kernel_that_its_library_lacks(content: bytes) -> None:
     bundle = qc.Bundle(rewritten(content, set_field(["kernels", 0, "variants", 0, "index"], 9)))
     with pytest.raises(qc.BundleError, match="lacks kernel 'first'"):
         bundle["first"](input=small_input())
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["kernels", 0, "variants", 0, "index"], 1),
+        (["kernels", 1, "operator", "input", "shape"], [3, 2]),
+        (["kernels", 1, "operator", "output_dtype"], "uint8"),
+        (["kernels", 1, "operator", "output_zero_point"], None),
+        (["kernels", 0, "constants", "bias"], DELETE),
+    ],
+)
+def test_a_manifest_of_other_kernels_than_the_library(content: bytes, path: list[Any], value: Any) -> None:
+    bundle = qc.Bundle(rewritten(content, set_field(path, value)))
+    with pytest.raises(qc.BundleError, match="or has another one in its place"):
+        bundle["first"](input=small_input(), bias=np.zeros(8, np.int32)) if "bias" in path else bundle["first"](
+            input=small_input()
+        )
+
+
+def test_copies_and_pickles(bundle: qc.Bundle) -> None:
+    for copy in (pickle.loads(pickle.dumps(bundle)), deepcopy(bundle)):
+        assert copy.to_bytes() == bundle.to_bytes()
+    kernel = pickle.loads(pickle.dumps(bundle["third"].on("x86_64")))
+    assert kernel.name == "third"
+    assert np.array_equal(kernel(input=small_input()), bundle["third"](input=small_input()))
 
 
 def test_a_library_that_is_none(bundle: qc.Bundle) -> None:
@@ -309,7 +339,7 @@ def test_each_variant_can_be_chosen_and_is_verified() -> None:
 
 
 def test_paths_that_cannot_be_written(bundle: qc.Bundle, tmp_path: Path) -> None:
-    for path in (tmp_path / "missing" / "it.qcb", tmp_path):
+    for path in (tmp_path / "missing" / "it.qcb", tmp_path, str(tmp_path / "zero\0character")):
         with pytest.raises(qc.BundleError, match="cannot be written"):
             bundle.save(path)
     assert list(tmp_path.iterdir()) == []

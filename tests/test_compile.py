@@ -85,6 +85,19 @@ def test_scales_whose_product_overflows() -> None:
         ((small_convolution(), "x86"), qc.UnknownNameError, "Unknown target"),
         ((small_convolution(), []), qc.UnknownNameError, "No target is given"),
         ((small_convolution(), "missing.toml"), qc.TargetFileError, "cannot be read"),
+        ((small_convolution(), 5), qc.UnknownNameError, "This is no target"),
+        ((small_convolution(), [None]), qc.UnknownNameError, "This is no target"),
+        (({"": small_convolution()},), qc.InvalidOperatorError, "name is unusable"),
+        (({"a\0b": small_convolution()},), qc.InvalidOperatorError, "name is unusable"),
+        (({"\ud800": small_convolution()},), qc.InvalidOperatorError, "name is unusable"),
+        (({"x" * 2000: small_convolution()},), qc.InvalidOperatorError, "name is unusable"),
+        (({1: small_convolution()},), qc.InvalidOperatorError, "name is unusable"),
+        (({"a": small_convolution()}, "host", ["a"]), qc.InvalidTensorError, "must be a mapping"),
+        (([small_convolution()], "host", 5), qc.InvalidTensorError, "one mapping for each"),
+        (
+            (qc.QuantizedLinearMatrixMultiply(qc.Tensor((300_000_000, 1), "int8"), qc.Tensor((1, 1), "int8")),),
+            qc.UnsupportedError, "of 2400000000 elements",
+        ),
         (([],), qc.InvalidOperatorError, "nothing to compile"),
         ((7,), qc.InvalidOperatorError, "nothing to compile"),
         (([7],), qc.InvalidOperatorError, "This is no operator"),
@@ -198,6 +211,10 @@ def test_a_target_file_of_the_users_own(tmp_path: Path) -> None:
         ("vector_bits = 128", "vector_bits = 128\ncolour = 3", "unknown field"),
         ('rules = ["cpu_plain"]', "rules = [3]", "must be a list of strings"),
         ("name", "name = =", "cannot be read"),
+        ('name = "mine"', 'name = "../mine"', "name is unusable"),
+        ('rules = ["cpu_plain"]', "rules = []", "rules is empty"),
+        ('code_generators = ["llvm"]', 'code_generators = ["c"]', "code_generators is wrong"),
+        ('mcpu = "x86-64"', 'mcpu = "nonsense"', "LLVM knows no CPU 'nonsense'"),
     ],
 )
 def test_wrong_target_files(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -210,12 +227,20 @@ def test_wrong_target_files(tmp_path: Path, old: str, new: str, message: str) ->
 def test_unknown_rules_and_code_generators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QCOMPILE_CACHE", "off")
     path = tmp_path / "mine.toml"
-    path.write_text(TARGET_FILE.replace("cpu_plain", "cpu_magic"))
-    with pytest.raises(qc.UnknownNameError, match="Unknown schedule rule"):
-        qc.compile(small_convolution(), str(path))
+    for name in ("cpu_magic", "rule", "__init__", "os", "../rule"):
+        path.write_text(TARGET_FILE.replace("cpu_plain", name))
+        with pytest.raises(qc.UnknownNameError, match="Unknown schedule rule"):
+            qc.compile(small_convolution(), str(path))
     path.write_text(TARGET_FILE.replace('mcpu = "x86-64"', 'mcpu = "x86-64"\nmystery = 3'))
     with pytest.raises(qc.TargetFileError, match=r"TVM refuses the table \[target\] of mine: Unknown config option"):
         qc.compile(small_convolution(), str(path))
+
+
+def test_two_targets_of_one_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(TARGET_FILE.replace('"mine"', '"x86_64"'))
+    with pytest.raises(qc.UnknownNameError, match="Two different targets have the same name"):
+        qc.compile(small_convolution(), [str(path), "x86_64"])
 
 
 def test_knobs_are_checked() -> None:
@@ -244,8 +269,12 @@ def test_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert len(entries) == 3  # a kernel and the two native objects
     assert qc.compile(small_convolution(), "x86_64", small_constants())._content.bytes == first
+    contents = [path.read_bytes() for path in entries]
     for path in entries:  # a damaged entry counts as missing
         path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert qc.compile(small_convolution(), "x86_64", small_constants())._content.bytes == first
+    for path, content in zip(entries, contents[1:] + contents[:1], strict=True):  # and so does another's
+        path.write_bytes(content)
     assert qc.compile(small_convolution(), "x86_64", small_constants())._content.bytes == first
 
 
@@ -275,6 +304,8 @@ def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QCOMPILE_CACHE", "off")
     assert cache.folder() is None
     monkeypatch.delenv("QCOMPILE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache.folder() == Path.home() / ".cache" / "qcompile"
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert cache.folder() == Path("/somewhere/qcompile")
     monkeypatch.delenv("XDG_CACHE_HOME")

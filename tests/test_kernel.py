@@ -100,6 +100,18 @@ def test_dlpack(kernel: qc.Kernel, expected: Any) -> None:
     assert np.array_equal(kernel(input=Foreign()), expected)
 
 
+def test_arrays_that_raise(kernel: qc.Kernel) -> None:
+    class Broken:
+        def __dlpack__(self, **keywords: Any) -> Any:
+            raise BufferError("on another device")
+
+        def __dlpack_device__(self) -> Any:
+            return 2, 0
+
+    with pytest.raises(qc.InvalidTensorError, match="input cannot be read as an array"):
+        kernel(input=Broken())
+
+
 def test_nested_lists(kernel: qc.Kernel, expected: Any) -> None:
     assert np.array_equal(kernel(input=small_input().tolist()), expected)
 
@@ -210,6 +222,10 @@ def test_several_outputs() -> None:
     assert np.array_equal(outputs[0], right.output)
     with pytest.raises(qc.InvalidTensorError, match="an array for each output"):
         kernel(input=x, out=outputs[:2])
+    ranges = qc.compile(qc.QuantizeV2(qc.Tensor((3,), "float32")))
+    shared = np.zeros((), np.float32)
+    with pytest.raises(qc.InvalidTensorError, match="overlap each other"):
+        ranges(input=x[0, :3], min_range=0.0, max_range=1.0, out=[np.zeros(3, np.uint8), shared, shared])
 
 
 @pytest.fixture(scope="module")
@@ -296,6 +312,50 @@ def test_many_libraries_come_and_go(large: Any) -> None:
 
 def open_files_and_threads() -> tuple[int, int]:
     return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+
+OUT_OF_MEMORY = """
+import resource, sys
+import numpy as np
+import qcompile as qc
+
+kernel = qc.load(sys.argv[1])
+tensors = {tensor.name: np.ones(tensor.shape, tensor.dtype) for tensor in kernel.inputs}
+kernel(**tensors)
+right = kernel(**tensors)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+again = qc.load(sys.argv[1])
+again(num_threads=1, **tensors)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+fresh = qc.load(sys.argv[1])
+fresh.inputs, fresh._content.library(0)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + kernel.workspace_bytes // 2, resource.RLIM_INFINITY))
+for _ in range(5):
+    try:
+        fresh(num_threads=1, **tensors)
+        raise SystemExit("the limit was not met")
+    except qc.KernelError as error:
+        assert "out of memory" in str(error), error
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+assert np.array_equal(fresh(num_threads=1, **tensors), right)
+after = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+assert after - used < 2 * kernel.workspace_bytes, (after - used, kernel.workspace_bytes)
+print("fine")
+"""
+
+
+def test_lack_of_memory_is_an_error_and_loses_nothing(tmp_path: Any) -> None:
+    operator = qc.QuantizedLinearConvolution(
+        qc.Tensor((1, 64, 400, 400), "uint8"), qc.Tensor((8, 64, 1, 1), "int8"), "uint8"
+    )
+    kernel = qc.compile(operator)
+    assert kernel.workspace_bytes > 10_000_000
+    kernel.save(tmp_path / "large.qcb")
+    command = [sys.executable, "-c", OUT_OF_MEMORY, str(tmp_path / "large.qcb")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "fine"
 
 
 def test_running_needs_no_compiler_code(tmp_path: Any, kernel: qc.Kernel) -> None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 
+import qcompile as qc
 from qcompile.errors import InvalidQuantizationError, InvalidTensorError, QCompileError, UnsupportedError
 from qcompile.reference import REFERENCES, evaluate, reference
 from qcompile.spec import (
@@ -371,3 +372,12 @@ def test_outputs_have_the_described_shapes_and_dtypes(drawn: tuple[Operator, dic
         assert output.flags.c_contiguous
     for name, value in before.items():
         np.testing.assert_array_equal(value, values[name])
+
+
+def test_infinite_ranges_of_quantize_v2() -> None:
+    """0 / 0 is NaN, which a compiler may take for 0."""
+    for dtype in ("uint8", "uint16"):
+        operator = QuantizeV2(Tensor((3,), "float32"), dtype, mode="SCALED")
+        values = {"input": np.array([0, 1, np.inf], np.float32), "min_range": 0.0, "max_range": float("inf")}
+        assert np.isnan(reference(operator, **values).output_min)
+        assert np.isnan(qc.compile(operator)(**values).output_min)

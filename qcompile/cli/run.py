@@ -37,7 +37,7 @@ def command(bundle: str, name: str | None, source: str, path: str, threads: int 
 
     check_writable(path, "The output", (bundle, source))
     kernel = only_kernel(load_bundle(bundle), name)
-    arrays = read_arrays(source, f"The input {source}", [tensor.name for tensor in kernel.inputs])
+    arrays = read_arrays(source, f"The input {source}", kernel.inputs)
     result = kernel(num_threads=threads, **arrays)
     outputs = [result] if len(kernel.outputs) == 1 else list(result)
     content = io.BytesIO()

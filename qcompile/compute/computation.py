@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import te, tirx
 
+from ..errors import UnsupportedError
 from ..spec import Operator
+from ..spec.tensor import MAXIMUM_ELEMENTS
+
+#: Loops round extents up to whole vectors and tiles; their ends must stay within 32 bits too.
+ROUNDING_MARGIN = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,8 @@ class Builder:
             for name, tensor in outputs
         ]
         everything = [*arguments, *results]
+        for _, tensor in results:
+            _check_sizes(tensor)
         return Computation(
             te.create_prim_func([tensor for _, tensor in everything]), tuple(argument for argument, _ in everything)
         )
@@ -109,3 +117,22 @@ class Builder:
             argument = Argument(name, dtype, tuple(shape), kind)
             self._placeholders[name] = argument, te.placeholder(shape, dtype, name=name)
         return self._placeholders[name][1]
+
+
+def _check_sizes(tensor: te.Tensor) -> None:
+    """Raises UnsupportedError where an intermediate tensor has more elements than 32-bit offsets reach."""
+    pending, seen = [tensor], set[str]()
+    while pending:
+        one = pending.pop()
+        if one.op.name in seen:
+            continue
+        seen.add(one.op.name)
+        elements = math.prod(int(size) for size in one.shape)
+        if elements > MAXIMUM_ELEMENTS - ROUNDING_MARGIN:
+            raise UnsupportedError(
+                "The operator is too large: a tensor inside the kernel has more elements than 32-bit offsets reach.",
+                given=f"{one.op.name} of {elements} elements",
+                accepted=f"at most {MAXIMUM_ELEMENTS - ROUNDING_MARGIN}",
+                remedy="split the operator along its batch or its output channels",
+            )
+        pending.extend(one.op.input_tensors)

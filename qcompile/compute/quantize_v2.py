@@ -156,6 +156,14 @@ def _scaled_scale(operator: QuantizeV2, at: dict[str, Any]) -> Any:
     )
 
 
+def _scaled_low(operator: QuantizeV2, at: dict[str, Any]) -> Any:
+    bottom = _ends(operator)[0]
+    if bottom.value == 0:
+        # TVM simplifies 0 / scale to 0, but a scale of 0, of an infinite range, gives NaN
+        return tirx.Select(at["scale"] == float32(0), float32(float("nan")), float32(0))
+    return flush_denormal(bottom / at["scale"])
+
+
 def _scaled_factor(operator: QuantizeV2, at: dict[str, Any]) -> Any:
     """The scale; NaN where a bound is NaN, which makes every element NaN: the clamp would ignore it."""
     unusable = tirx.Or(is_nan(at["scaled_low"]), is_nan(at["scaled_high"]))
@@ -181,7 +189,7 @@ _MODES = {
     "SCALED": _Mode(
         {
             "scale": _scaled_scale,
-            "scaled_low": lambda operator, at: flush_denormal(_ends(operator)[0] / at["scale"]),
+            "scaled_low": _scaled_low,
             "scaled_high": lambda operator, at: flush_denormal(_ends(operator)[1] / at["scale"]),
             "factor": _scaled_factor,
         },

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidTensorError, ModelError, QCompileError
-from ..spec import Operator
+from ..spec import Operator, TensorRole
 from ..spec.serialization import from_dictionary
 from ..spec.values import canonical_values
 
@@ -85,17 +85,19 @@ def read_operators(path: str | os.PathLike[str]) -> list[NamedOperator]:
     return list(entries.values())
 
 
-def read_arrays(path: str | os.PathLike[str], what: str, accepted: Collection[str]) -> dict[str, Array]:
+def read_arrays(path: str | os.PathLike[str], what: str, tensors: Iterable[TensorRole]) -> dict[str, Array]:
     """All arrays of an .npz file, without pickled objects.
 
     Args:
         path: the file.
         what: names it in messages.
-        accepted: names that its arrays may have; nothing is read where there is another.
+        tensors: whose values its arrays may be; nothing is read where there is another name, or far more bytes than
+            the tensor has.
 
     Raises:
-        InvalidTensorError: it cannot be read, is no .npz file or damaged, or has an array of another name.
+        InvalidTensorError: it cannot be read, is no .npz file or damaged, or has an array of another name or size.
     """
+    limits = {tensor.name: 16 * tensor.elements + 65536 for tensor in tensors}
     try:
         _require_regular(Path(path))
         loaded = np.load(path, allow_pickle=False)
@@ -104,13 +106,21 @@ def read_arrays(path: str | os.PathLike[str], what: str, accepted: Collection[st
                 f"{what} is no .npz file.", given="a single array", accepted="named arrays, as numpy.savez writes them"
             )
         with loaded as archive:
-            unknown = [name for name in archive.files if name not in accepted]
+            unknown = [name for name in archive.files if name not in limits]
             if unknown:
                 raise InvalidTensorError(
                     f"{what} has an array of a name that is not known here.",
                     given=", ".join(map(repr, unknown)),
-                    accepted=", ".join(accepted),
+                    accepted=", ".join(limits),
                 )
+            for entry in archive.zip.infolist():
+                limit = limits.get(entry.filename.removesuffix(".npy"), 0)
+                if entry.file_size > limit:
+                    raise InvalidTensorError(
+                        f"{what} has an array that is far too large.",
+                        given=f"{entry.filename} of {entry.file_size} bytes",
+                        accepted=f"at most {limit} bytes",
+                    )
             return {name: archive[name] for name in archive.files}
     except InvalidTensorError:
         raise
@@ -203,8 +213,7 @@ def _given_constants(table: Mapping[str, Any], operator: Operator, file: Path) -
         raise ModelError("values must be a table.", given=type(inline).__name__, accepted="tensor = number or list")
     if "constants" not in table:
         return dict(inline)
-    names = [tensor.name for tensor in operator.tensors]
-    arrays = read_arrays(_inside(file.parent, table["constants"]), f"The file {table['constants']!r}", names)
+    arrays = read_arrays(_inside(file.parent, table["constants"]), f"The file {table['constants']!r}", operator.tensors)
     twice = [name for name in arrays if name in inline]
     if twice:
         raise InvalidTensorError("A constant is given twice.", given=", ".join(twice), accepted="in `constants` or "

@@ -160,6 +160,8 @@ def _typical(scales: Array) -> float:
 
 def _spread_requantize(operator: Requantize, values: dict[str, Array], rng: np.random.Generator) -> None:
     """Draws the sums so that they fill the output range around the zero point; a fifth are ties where possible."""
+    if operator.input.elements == 0:
+        return
     typical = float(np.mean(values["input_scale"]) / np.mean(values["output_scale"]))
     # a smaller multiplier has larger sums: both ends of what int32 holds come up
     shrink = 2.0 ** -int(rng.integers(0, 20, endpoint=True))
@@ -202,11 +204,17 @@ def _fill_quantize_v2(operator: QuantizeV2, values: dict[str, Array], rng: np.ra
     start = rng.choice([-1.0, -0.5, 0.0, -128 / 127, 0.1], shape) * width
     values["min_range"] = np.asarray(start).astype(np.float32)
     values["max_range"] = np.asarray(start + rng.choice([1.0, 2.0, 255 / 128, 0.001], shape) * width).astype(np.float32)
+    if rng.integers(12) == 0:
+        values["max_range"] = np.asarray(np.where(rng.integers(2, size=shape), np.inf, values["max_range"]), np.float32)
+    if rng.integers(12) == 0:
+        values["min_range"] = np.asarray(
+            np.where(rng.integers(2, size=shape), -np.inf, values["min_range"]), np.float32
+        )
     if operator.mode == "SCALED" and operator.output_dtype.startswith("u"):
         # these codes have no negative side
         values["max_range"] = np.asarray(np.maximum(values["max_range"], width), np.float32)
-    low = float(np.min(values["min_range"], initial=0))
-    high = float(np.max(values["max_range"], initial=0))
+    low = max(float(np.min(values["min_range"], initial=0)), -1e30)
+    high = min(float(np.max(values["max_range"], initial=0)), 1e30)
     reach = 0.2 * (high - low)
     numbers = rng.uniform(low - reach, high + reach, operator.input.shape)
     steps = np.round(numbers * 2) / 2  # halves meet ties with the ranges that are powers of two

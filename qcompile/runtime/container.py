@@ -64,8 +64,9 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     """
     try:
         content = Path(path).read_bytes()
-    except OSError as error:
-        raise BundleError(f"The bundle {path} cannot be read: {error.strerror or error}.") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BundleError(f"The bundle {os.fspath(path)} cannot be read: {reason}.") from error
     if not content:
         raise BundleError(f"The bundle {path} is empty.", remedy=_REMEDY)
     return content

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..errors import BundleError
 from . import container
-from .library import Library
+from .library import Argument, Library
 from .manifest import ConstantEntry, KernelEntry, LibraryEntry, Manifest, parse
 
 
@@ -42,11 +42,8 @@ class Content:
             library = Library(self._blobs[entry.blob], f"target {entry.target}")
             for kernel in self.manifest.kernels:
                 for variant in kernel.variants:
-                    if variant.library == number and variant.index >= library.kernel_count:
-                        raise BundleError(
-                            f"The library of target {entry.target} lacks kernel {kernel.name!r}.",
-                            remedy="compile the bundle again",
-                        )
+                    if variant.library == number:
+                        _check_table(library, variant.index, kernel, entry.target)
             self._libraries[number] = library
         return self._libraries[number]
 
@@ -76,3 +73,17 @@ class Content:
         )
         manifest = Manifest(self.manifest.producer, self.manifest.requantize, single, libraries, kernels)
         return container.pack(manifest.to_dictionary(), [self._blobs[blob] for blob in kept])
+
+
+def _check_table(library: Library, index: int, kernel: KernelEntry, target: str) -> None:
+    """Raises BundleError unless the library's kernel has the tensors that the manifest says."""
+    inputs = [tensor for tensor in kernel.operator.tensors if tensor.name not in kernel.constants]
+    expected = [
+        Argument(tensor.name, tensor.dtype, tensor.shape, tensor.optional)
+        for tensor in (*inputs, *kernel.operator.outputs)
+    ]
+    if index >= library.kernel_count or library.arguments(index) != expected:
+        raise BundleError(
+            f"The library of target {target} lacks kernel {kernel.name!r}, or has another one in its place.",
+            remedy="compile the bundle again",
+        )

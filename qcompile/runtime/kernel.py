@@ -238,7 +238,13 @@ class Kernel:
             for name, value in inputs.items():
                 if np.may_share_memory(array, value):
                     raise InvalidTensorError(f"out= overlaps the input {name}.", remedy="pass another array")
+        for position, array in enumerate(given):
+            if any(np.may_share_memory(array, other) for other in given[:position]):
+                raise InvalidTensorError("out= has arrays that overlap each other.", remedy="pass separate arrays")
         return given
+
+    def __reduce__(self) -> Any:
+        return _restore, (bytes(self._content.bytes), self.name, self._target)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a bundle with this kernel alone.
@@ -250,6 +256,13 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name!r}: {self.operator.name}>"
+
+
+def _restore(content: bytes, name: str, target: str | None) -> Kernel:
+    """A kernel that was pickled or copied, with its whole bundle."""
+    restored = Content(content, "The pickled kernel")
+    entry = next(entry for entry in restored.manifest.kernels if entry.name == name)
+    return Kernel(restored, entry, target)
 
 
 def _address(array: Array) -> int:

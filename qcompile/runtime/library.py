@@ -8,10 +8,53 @@ import os
 import sys
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..errors import BundleError, KernelError
 
 ABI_VERSION = 1
+
+
+_CONSTANT = 2
+_TYPE_NAMES = {0: "int", 1: "uint", 2: "float"}
+
+
+class _ArgumentDescription(ctypes.Structure):
+    """qc_argument of qcompile.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("kind", ctypes.c_int32),
+        ("optional", ctypes.c_int32),
+        ("type_code", ctypes.c_int32),
+        ("bits", ctypes.c_int32),
+        ("dimensions", ctypes.c_int32),
+        ("code_dimensions", ctypes.c_int32),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("code_shape", ctypes.POINTER(ctypes.c_int64)),
+        ("constant_offset", ctypes.c_uint64),
+    )
+
+
+class _KernelDescription(ctypes.Structure):
+    """qc_kernel_description of qcompile.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("argument_count", ctypes.c_int32),
+        ("arguments", ctypes.POINTER(_ArgumentDescription)),
+        ("entry", ctypes.c_void_p),
+    )
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An input or output in a library's table: name, dtype, the operator's shape, whether it may be left out."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    optional: bool
 
 
 class Library:
@@ -55,9 +98,25 @@ class Library:
         self._library.qc_abi_version.restype = ctypes.c_int32
         self._library.qc_kernel_count.restype = ctypes.c_int32
         self._library.qc_last_error.restype = ctypes.c_char_p
+        self._library.qc_kernel.restype = ctypes.POINTER(_KernelDescription)
+        self._library.qc_kernel.argtypes = [ctypes.c_int32]
         self._run = self._library.qc_run
         self._run.restype = ctypes.c_int32
         self._run.argtypes = [ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32]
+
+    def arguments(self, index: int) -> list[Argument]:
+        """The inputs and outputs of a kernel as the library's table has them, in order."""
+        description = self._library.qc_kernel(index).contents
+        return [
+            Argument(
+                entry.name.decode(errors="replace"),
+                f"{_TYPE_NAMES.get(entry.type_code, '?')}{entry.bits}",
+                tuple(entry.shape[axis] for axis in range(entry.dimensions)),
+                bool(entry.optional),
+            )
+            for entry in (description.arguments[position] for position in range(description.argument_count))
+            if entry.kind != _CONSTANT
+        ]
 
     def run(self, index: int, addresses: Sequence[int], threads: int) -> None:
         """Runs a kernel on tensors at these addresses (inputs, then outputs; 0 for an optional one left out).

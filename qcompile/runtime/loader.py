@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ..errors import IncompatibleMachineError, UnknownNameError
 from ..files import write_atomically
@@ -69,6 +70,9 @@ class Bundle:
         raise UnknownNameError(
             "The bundle was not compiled for that target.", given=repr(target), accepted=", ".join(self.targets)
         )
+
+    def __reduce__(self) -> Any:
+        return Bundle, (self.to_bytes(), "The pickled bundle")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the bundle; an existing file is replaced only by a complete one.

@@ -68,12 +68,15 @@ class QuantizeV2(Operator):
             accepted="axis=-1",
         )
         try:
-            self.replace("ensure_minimum_range", float(self.ensure_minimum_range))
+            if isinstance(self.ensure_minimum_range, (bool, str)):
+                raise TypeError
+            # adding 0 makes -0.0, which has another name, 0.0
+            self.replace("ensure_minimum_range", float(self.ensure_minimum_range) + 0.0)
         except (TypeError, ValueError, OverflowError):
             self.require(False, "ensure_minimum_range must be a number.", given=repr(self.ensure_minimum_range))
         self.require(
-            math.isfinite(self.ensure_minimum_range),
-            "ensure_minimum_range must be finite.",
+            math.isfinite(self.ensure_minimum_range) and abs(self.ensure_minimum_range) < 2.0**128,
+            "ensure_minimum_range must be finite, in float32 too.",
             given=self.ensure_minimum_range,
         )
 

@@ -87,10 +87,13 @@ def _as_array(tensor: TensorRole, value: Any) -> npt.NDArray[Any]:
         raise _wrong_dtype(tensor, type(value).__name__)
     elif isinstance(value, (int, float, list, tuple)):
         return _from_numbers(tensor, value)
-    elif hasattr(value, "__dlpack__"):
-        array = np.from_dlpack(value)
-    elif hasattr(value, "__array__"):
-        array = np.asarray(value)
+    elif hasattr(value, "__dlpack__") or hasattr(value, "__array__"):
+        try:
+            array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+        except Exception as error:  # whatever the foreign object raises
+            raise InvalidTensorError(
+                f"{tensor.name} cannot be read as an array.", given=f"{type(value).__name__}: {error}"
+            ) from error
     else:
         raise _wrong_dtype(tensor, type(value).__name__)
     # np.float64 is a subclass of float: a float64 scalar is the usual form of a Python number

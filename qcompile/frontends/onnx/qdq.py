@@ -16,6 +16,7 @@ import numpy as np
 
 from ...spec import Operator
 from ...spec.tensor import CODE_DTYPES, INTEGER_RANGES
+from ...spec.values import check_scale
 from .draft import UNSUITABLE, Draft, float_constant, linear_convolution, linear_matrix_product, reason_of
 from .graph import Array, GraphIndex, Node, NotTakenOverError
 from .inference import MICROSOFT
@@ -157,6 +158,7 @@ def _activation_codes(draft: Draft, tail: _Tail) -> tuple[int, int] | None:
     if scale is None or zero_point is None:
         raise NotTakenOverError(f"a {tail.activation.op_type} follows, and the output's parameters are run-time values")
     low, high = _ACTIVATIONS[tail.activation.op_type](draft.graph, tail.activation)
+    check_scale("the output's scale", scale)
     if np.isnan(low) or np.isnan(high):
         raise NotTakenOverError(f"{tail.activation.op_type} has a bound that is not a number")
     codes = [

@@ -82,5 +82,8 @@ int32_t qc_run(int32_t index, void *const *tensors, int32_t threads) {
   any result = {0, 0, NULL};
   qc_set_error("");
   if (qc_request_threads(threads) != 0) return -1;
-  return kernel->entry(NULL, arguments, kernel->argument_count, &result);
+  void *before = qc_held_memory();
+  int32_t status = kernel->entry(NULL, arguments, kernel->argument_count, &result);
+  if (status != 0) qc_release_memory(before);
+  return status;
 }

@@ -39,19 +39,19 @@ void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int
 
 /* --- scratch memory: freed blocks are kept for the next call ------------------------------------------------------ */
 
-typedef struct {
+typedef struct block_header {
   size_t capacity;
-  char padding[56]; /* what follows stays on its own 64-byte line */
+  struct block_header *outer; /* the block that the same thread took before this one */
+  char padding[48];           /* what follows stays on its own 64-byte line */
 } block_header;
 
 static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
 static block_header *cached[CACHED_BLOCKS];
 static int cached_count;
+/* The blocks that this thread holds. Code that fails half-way does not give them back itself. */
+static _Thread_local block_header *held;
 
-static void *allocate(int device_type, int device, uint64_t bytes, int type_code, int type_bits) {
-  (void)device_type, (void)device, (void)type_code, (void)type_bits;
-  if (bytes > UINT64_MAX / 2) return NULL;
-  size_t capacity = ((size_t)bytes + 63) & ~(size_t)63;
+static block_header *take_cached(size_t capacity) {
   block_header *block = NULL;
   pthread_mutex_lock(&memory_lock);
   int best = -1;
@@ -62,8 +62,27 @@ static void *allocate(int device_type, int device, uint64_t bytes, int type_code
     cached[best] = cached[--cached_count];
   }
   pthread_mutex_unlock(&memory_lock);
+  return block;
+}
+
+static void empty_cache(void) {
+  pthread_mutex_lock(&memory_lock);
+  for (int i = 0; i < cached_count; i++) free(cached[i]);
+  cached_count = 0;
+  pthread_mutex_unlock(&memory_lock);
+}
+
+static void *allocate(int device_type, int device, uint64_t bytes, int type_code, int type_bits) {
+  (void)device_type, (void)device, (void)type_code, (void)type_bits;
+  if (bytes > UINT64_MAX / 2) return NULL;
+  size_t capacity = ((size_t)bytes + 63) & ~(size_t)63;
+  block_header *block = take_cached(capacity);
   if (block == NULL) {
     block = aligned_alloc(64, sizeof(block_header) + capacity);
+    if (block == NULL) {
+      empty_cache(); /* blocks of other sizes may make room */
+      block = aligned_alloc(64, sizeof(block_header) + capacity);
+    }
     if (block == NULL) {
       snprintf(last_error, sizeof last_error, "out of memory: %llu bytes of scratch memory",
                (unsigned long long)bytes);
@@ -71,6 +90,8 @@ static void *allocate(int device_type, int device, uint64_t bytes, int type_code
     }
     block->capacity = capacity;
   }
+  block->outer = held;
+  held = block;
   return block + 1;
 }
 
@@ -78,6 +99,11 @@ static int release(int device_type, int device, void *pointer) {
   (void)device_type, (void)device;
   if (pointer == NULL) return 0;
   block_header *block = (block_header *)pointer - 1;
+  for (block_header **link = &held; *link != NULL; link = &(*link)->outer)
+    if (*link == block) {
+      *link = block->outer;
+      break;
+    }
   pthread_mutex_lock(&memory_lock);
   if (cached_count < CACHED_BLOCKS) {
     cached[cached_count++] = block;
@@ -86,6 +112,12 @@ static int release(int device_type, int device, void *pointer) {
   pthread_mutex_unlock(&memory_lock);
   free(block);
   return 0;
+}
+
+void *qc_held_memory(void) { return held; }
+
+void qc_release_memory(void *until) {
+  while (held != NULL && held != until) release(0, 0, held + 1);
 }
 
 /* --- threads ------------------------------------------------------------------------------------------------------ */
@@ -142,7 +174,9 @@ static void take_tasks(void) {
   for (;;) {
     int task = atomic_fetch_add(&pool.next_task, 1);
     if (task >= pool.environment.task_count) return;
+    void *before = qc_held_memory();
     if (pool.function(task, &pool.environment, pool.data) != 0) {
+      qc_release_memory(before);
       int expected = 0;
       if (atomic_compare_exchange_strong(&pool.failure, &expected, 1)) memcpy(pool.error, last_error, sizeof last_error);
     }
@@ -171,8 +205,12 @@ static void *worker(void *argument) {
 
 static int run_serially(task_function function, void *data, int count) {
   task_environment environment = {NULL, count};
+  void *before = qc_held_memory();
   for (int task = 0; task < count; task++)
-    if (function(task, &environment, data) != 0) return -1;
+    if (function(task, &environment, data) != 0) {
+      qc_release_memory(before);
+      return -1;
+    }
   return 0;
 }
 
@@ -216,8 +254,13 @@ extern void *__TVMBackendAllocWorkspace __attribute__((weak));
 extern void *__TVMBackendFreeWorkspace __attribute__((weak));
 extern void *__TVMBackendParallelLaunch __attribute__((weak));
 
+/* Nobody changes the list of blocks while the process is copied. */
+static void before_fork(void) { pthread_mutex_lock(&memory_lock); }
+
+static void after_fork_in_parent(void) { pthread_mutex_unlock(&memory_lock); }
+
 /* A child process has none of the threads and may have inherited held locks. */
-static void after_fork(void) {
+static void after_fork_in_child(void) {
   pthread_mutex_init(&pool.lock, NULL);
   pthread_mutex_init(&memory_lock, NULL);
   pthread_cond_init(&pool.work, NULL);
@@ -230,7 +273,7 @@ __attribute__((constructor)) static void connect(void) {
   if (&__TVMBackendAllocWorkspace) __TVMBackendAllocWorkspace = (void *)allocate;
   if (&__TVMBackendFreeWorkspace) __TVMBackendFreeWorkspace = (void *)release;
   if (&__TVMBackendParallelLaunch) __TVMBackendParallelLaunch = (void *)launch;
-  pthread_atfork(NULL, NULL, after_fork);
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
 __attribute__((destructor)) static void disconnect(void) {
@@ -240,6 +283,5 @@ __attribute__((destructor)) static void disconnect(void) {
   pthread_mutex_unlock(&pool.lock);
   for (int i = 0; i < pool.thread_count; i++) pthread_join(pool.threads[i], NULL);
   pool.thread_count = 0;
-  for (int i = 0; i < cached_count; i++) free(cached[i]);
-  cached_count = 0;
+  empty_cache();
 }

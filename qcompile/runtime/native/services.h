@@ -8,6 +8,10 @@ void qc_set_error(const char *text);
 /* Sets the number of threads of the calling thread's next kernel; not 0 where the environment asks for a wrong one. */
 int qc_request_threads(int32_t threads);
 
+/* The scratch memory that the calling thread holds, and giving back all that it took since then. */
+void *qc_held_memory(void);
+void qc_release_memory(void *until);
+
 /* The table that is generated for each library. */
 extern const qc_kernel_description qc_kernel_table[];
 extern const int32_t qc_kernel_table_length;
