@@ -1,7 +1,9 @@
-"""The same operators in ONNX Runtime: a model of one node, run on arrays of its own memory."""
+"""The same operators in other systems: ONNX Runtime, as a model of one node, and TensorFlow where it is installed."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ from qcompile.spec import (
     QuantizedLinearConvolution,
     QuantizedLinearMatrixMultiply,
     QuantizeLinear,
+    QuantizeV2,
 )
 
 Values = dict[str, npt.NDArray[Any]]
@@ -87,6 +90,8 @@ def onnxruntime_call(
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    # its threads would otherwise go on spinning after a call, on the cores of whoever is timed next
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if precise:
         options.add_session_config_entry("session.x64quantprecision", "1")
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -95,3 +100,31 @@ def onnxruntime_call(
     binding.bind_cpu_input(data, values[data])
     binding.bind_output("output", "cpu", 0, output.dtype, output.shape, output.ctypes.data)
     return lambda: session.run_with_iobinding(binding), output
+
+
+def tensorflow_call(operator: QuantizeV2, values: Values, threads: int) -> Callable[[], object] | None:
+    """A call of QuantizeV2 in TensorFlow, or None where TensorFlow is not installed."""
+    if importlib.util.find_spec("tensorflow") is None:
+        return None
+    import tensorflow as tf
+
+    with contextlib.suppress(RuntimeError):  # may be set before the first call only
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tensors = [tf.constant(values[name]) for name in ("input", "min_range", "max_range")]
+    kind = {"int8": tf.qint8, "uint8": tf.quint8, "int16": tf.qint16, "uint16": tf.quint16, "int32": tf.qint32}
+
+    def quantize(data: Any, minimum: Any, maximum: Any) -> Any:
+        return tf.raw_ops.QuantizeV2(
+            input=data,
+            min_range=minimum,
+            max_range=maximum,
+            T=kind[operator.output_dtype],
+            mode=operator.mode,
+            round_mode=operator.round_mode,
+            narrow_range=operator.narrow_range,
+            axis=operator.axis,
+            ensure_minimum_range=operator.ensure_minimum_range,
+        )
+
+    compiled = tf.function(quantize)
+    return lambda: compiled(*tensors)

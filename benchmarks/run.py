@@ -1,4 +1,4 @@
-"""The speed of kernels on this machine, beside ONNX Runtime's and the memory's, in one run.
+"""The speed of kernels on this machine, beside ONNX Runtime's, TensorFlow's and the memory's, in one run.
 
     python benchmarks/run.py [--suite layers|quantize ...] [--threads 1 --threads 2] [--json] [--compare OLD.json]
 
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from interleaved import medians
-from peers import NODES, onnxruntime_call
+from peers import NODES, onnxruntime_call, tensorflow_call
 from rich.console import Console
 from rich.table import Table
 
@@ -38,7 +38,7 @@ class Line:
         threads: number of threads.
         microseconds: of one call.
         rate: 10^9 multiply-accumulates or elements a second.
-        peer: ONNX Runtime's time / ours, or None where it has no such operator.
+        peer: the peer's time / ours: ONNX Runtime's, or TensorFlow's for QuantizeV2; None without a peer.
         peer_exact: whether ONNX Runtime's output equals the reference.
         bandwidth: bytes read and written a second, as a share of what a copy of large arrays reaches; for elementwise
             operators. Above 1 where the tensors fit the caches.
@@ -121,6 +121,9 @@ def measure(suite: str, title: str, operator: Operator, threads: int, rounds: in
     peer_output = None
     if type(operator) in NODES:
         calls["peer"], peer_output = onnxruntime_call(operator, values, threads)
+    elif isinstance(operator, qc.QuantizeV2):
+        tensorflow = tensorflow_call(operator, values, threads)
+        calls |= {"peer": tensorflow} if tensorflow is not None else {}
     seconds = medians(calls, rounds)
     moved = sum(array.nbytes for array in (*inputs.values(), *outputs))
     exact = None
@@ -163,7 +166,7 @@ def main() -> None:
         return
     print(f"a copy of large arrays moves {memory_bandwidth() / 1e9:.1f} GB/s")
     table = Table()
-    headings = ("operator", "threads", "µs", "G/s", "x ORT", "ORT is", "x copy")
+    headings = ("operator", "threads", "µs", "G/s", "x peer", "peer is", "x copy")
     for position, heading in enumerate((*headings, *(["x before"] if old else []))):
         table.add_column(heading, justify="right" if position else "left")
     for line in lines:

@@ -91,11 +91,11 @@ def test_all_golden_data_is_read() -> None:
         "ort_misc": 34,
         "ort_deviations": 16,
         "ort_real_layers": 40,
-        "tf_quantize_v2": 105,
+        "tf_quantize_v2": 106,
     }
     assert {suite: len(cases(suite)) for suite in expected} == expected
     assert len(error_cases()) == 8
-    assert len(foreign_cases()) == 19
+    assert len(foreign_cases()) == 18
     assert all(case.reason for case in foreign_cases())
 
 
@@ -381,3 +381,26 @@ def test_infinite_ranges_of_quantize_v2() -> None:
         values = {"input": np.array([0, 1, np.inf], np.float32), "min_range": 0.0, "max_range": float("inf")}
         assert np.isnan(reference(operator, **values).output_min)
         assert np.isnan(qc.compile(operator)(**values).output_min)
+
+
+# --- TensorFlow's documented examples of QuantizeV2, on the reference and on a kernel
+
+EXAMPLES = [
+    # a range of [0, 6]: quint8 codes are input * 255 / 6, qint8 codes 128 less
+    ("MIN_COMBINED", "uint8", 0.0, 6.0, [0.0, 3.0, 6.0, 7.0], [0, 128, 255, 255], (0.0, 6.0)),
+    ("MIN_COMBINED", "int8", 0.0, 6.0, [0.0, 3.0, 6.0, 7.0], [-128, -1, 127, 127], (0.0, 6.0)),
+    # a range of [-10, 9]: the scale is min(-128 / -10, 127 / 9) = 12.8, and the range becomes [-10, 127 / 12.8]
+    ("SCALED", "int8", -10.0, 9.0, [-10.0, 0.0, 9.0, 9.921875], [-128, 0, 115, 127], (-10.0, 9.921875)),
+]
+
+
+@pytest.mark.parametrize(("mode", "dtype", "low", "high", "numbers", "codes", "ends"), EXAMPLES)
+@pytest.mark.parametrize("compute", ["reference", "kernel"])
+def test_documented_examples_of_tensorflow(
+    mode: str, dtype: str, low: float, high: float, numbers: Any, codes: Any, ends: Any, compute: str
+) -> None:
+    operator = QuantizeV2(Tensor((4,), "float32"), dtype, mode=mode)
+    tensors = {"input": np.array(numbers, np.float32), "min_range": low, "max_range": high}
+    result = reference(operator, **tensors) if compute == "reference" else qc.compile(operator)(**tensors)
+    assert result.output.tolist() == codes
+    assert (float(result.output_min), float(result.output_max)) == ends

@@ -119,9 +119,9 @@ def _step(operator: QuantizeV2, at: dict[str, Any]) -> Any:
 def _min_combined_code(operator: QuantizeV2, element: Any, at: dict[str, Any]) -> Any:
     scaled = unfused((clamp_keeping_nan(element, at["low"], at["high"]) - at["low"]) * at["scale"])
     if operator.output_dtype.startswith("u"):
-        return _code(scaled + float32(0.5), lambda number: number.astype("int32"))
+        return _code(operator, scaled + float32(0.5), lambda number: number.astype("int32"))
     shifted = scaled + float32(INTEGER_RANGES[operator.output_dtype][0])
-    return _code(shifted, round_half_away_to_int32)
+    return _code(operator, shifted, round_half_away_to_int32)
 
 
 def _min_first_scale(operator: QuantizeV2, at: dict[str, Any]) -> Any:
@@ -137,7 +137,10 @@ def _min_first_code(operator: QuantizeV2, element: Any, at: dict[str, Any]) -> A
     # 2^31 - 128 is the largest float32 that int32 holds
     highest = float32(min(top, 2**31 - 128))
     shifted = round_half_away(unfused(element * at["scale"])) - at["offset"]
-    return within_int32(clamp_keeping_nan(shifted, float32(bottom), highest)).astype("int32")
+    clamped = clamp_keeping_nan(shifted, float32(bottom), highest)
+    if operator.output_dtype == "int32":
+        return within_int32(clamped).astype("int32")  # NaN gives -2^31 here
+    return _code(operator, clamped, lambda number: number.astype("int32"))
 
 
 def _ends(operator: QuantizeV2) -> tuple[Any, Any]:
@@ -172,15 +175,18 @@ def _scaled_factor(operator: QuantizeV2, at: dict[str, Any]) -> Any:
 
 def _scaled_code(operator: QuantizeV2, element: Any, at: dict[str, Any]) -> Any:
     scaled = unfused(clamp_keeping_nan(element, at["scaled_low"], at["scaled_high"]) * at["factor"])
-    return _code(scaled, round_half_even if operator.round_mode == "HALF_TO_EVEN" else round_half_away_to_int32)
-
-
-def _code(value: Any, convert: Callable[[Any], Any]) -> Any:
-    """The int32 code of a number by `convert`; NaN gives 0, and what int32 does not hold gives -2^31."""
-    return bound(
-        value,
-        lambda number: tirx.Select(is_nan(number), tirx.const(0, "int32"), convert(within_int32(number))),
+    return _code(
+        operator, scaled, round_half_even if operator.round_mode == "HALF_TO_EVEN" else round_half_away_to_int32
     )
+
+
+def _code(operator: QuantizeV2, value: Any, convert: Callable[[Any], Any]) -> Any:
+    """The int32 code of a number by `convert`; NaN gives 0, and what int32 does not hold gives -2^31."""
+    zero = tirx.const(0, "int32")
+    if operator.output_dtype == "int32":
+        return bound(value, lambda number: tirx.Select(is_nan(number), zero, convert(within_int32(number))))
+    # clamped to a narrow type's range, or NaN: nothing leaves int32
+    return bound(value, lambda number: convert(tirx.Select(is_nan(number), float32(0), number)))
 
 
 _MODES = {

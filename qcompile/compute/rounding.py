@@ -90,19 +90,16 @@ def within_int32(value: Any) -> Any:
 
 
 def round_half_away_to_int32(value: Any) -> Any:
-    """float32 within int32 -> int32, ties away from zero."""
-    one, zero = tirx.const(1, "int32"), tirx.const(0, "int32")
+    """float32 within int32 -> int32, ties away from zero: trunc(value + h) with h of the value's sign.
 
-    def carried(whole: Any, rest: Any) -> Any:
-        up = tirx.Select(rest >= float32(0.5), one, zero)
-        return whole + up - tirx.Select(rest <= float32(-0.5), one, zero)
+    |h| is the largest float32 below 0.5. The sum is rounded to even, which takes a tie to the next integer and nothing
+    else; with 0.5 itself, 0.49999997 would become 1.
+    """
+    sign_bit, below_half = tirx.const(-(2**31), "int32"), tirx.const(0x3EFFFFFF, "int32")
 
     def rounded(number: Any) -> Any:
-        # the rest is exact: a float32 beyond 2^23 is an integer
-        return bound(
-            number.astype("int32"),
-            lambda whole: bound(number - whole.astype("float32"), lambda rest: carried(whole, rest)),
-        )
+        sign = tirx.reinterpret("int32", number) & sign_bit
+        return (number + tirx.reinterpret("float32", sign | below_half)).astype("int32")
 
     return bound(value, rounded)
 
