@@ -26,6 +26,8 @@ class Hardware:
         rules: schedule rules in order of preference.
         vector_bits: width of an integer vector.
         target: the dictionary for `tvm.target.Target`.
+        multiply_add_pairs: LLVM's name of the instruction that multiplies int16 pairs and adds the products into int32
+            lanes of a whole vector; "" (default) where there is none.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Hardware:
     rules: tuple[str, ...]
     vector_bits: int
     target: Mapping[str, Any]
+    multiply_add_pairs: str = ""
 
     @property
     def int32_lanes(self) -> int:
@@ -56,6 +59,7 @@ KNOWN_FEATURES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 _TYPES: dict[str, type] = {"vector_bits": int, "target": dict}
+_OPTIONAL = ("multiply_add_pairs",)
 _LISTS = ("required_features", "code_generators", "rules")
 
 
@@ -91,6 +95,8 @@ def _check(content: Mapping[str, Any], origin: str) -> Hardware:
     values: dict[str, Any] = {}
     for name in names:
         if name not in content:
+            if name in _OPTIONAL:
+                continue
             raise TargetFileError(f"Target file {origin}: the field {name!r} is missing.")
         value = content[name]
         if name in _LISTS:

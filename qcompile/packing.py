@@ -45,7 +45,7 @@ def _packed_filter(operator: Operator, form: AccumulateForm, values: Values) -> 
     blocks = channel_blocks(operator, form)
     padded = _pad_last(matrix, blocks.blocks * blocks.lanes, 0)
     split = padded.reshape(*padded.shape[:-1], blocks.blocks, blocks.lanes)
-    return np.ascontiguousarray(np.moveaxis(split, -2, -3))
+    return _paired(np.moveaxis(split, -2, -3), form)
 
 
 def _packed_convolution_filter(operator: Convolution, form: AccumulateForm, values: Values) -> Array:
@@ -58,7 +58,17 @@ def _packed_convolution_filter(operator: Convolution, form: AccumulateForm, valu
         weights = weights[:, None]
     blocks = channel_blocks(operator, form)
     by_channel = _blocked(np.moveaxis(weights, 0, -1), blocks, 0)  # [KH, KW, C, groups, blocks, lanes]
-    return np.ascontiguousarray(by_channel.transpose(3, 4, 0, 1, 2, 5))
+    return _paired(by_channel.transpose(3, 4, 0, 1, 2, 5), form)
+
+
+def _paired(filters: Array, form: AccumulateForm) -> Array:
+    """[..., depth, lanes] -> the same, or [..., depth / pairs, lanes, pairs] filled up with 0."""
+    if form.pairs == 1:
+        return np.ascontiguousarray(filters)
+    outer, pairs = form.depth_shape(filters.shape[-2])
+    widths = [(0, 0)] * (filters.ndim - 2) + [(0, outer * pairs - filters.shape[-2]), (0, 0)]
+    padded = np.pad(filters, widths).reshape(*filters.shape[:-2], outer, pairs, filters.shape[-1])
+    return np.ascontiguousarray(np.moveaxis(padded, -2, -1))
 
 
 def _blocked(array: Array, blocks: ChannelBlocks, filler: float) -> Array:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from qcompile.compute.form import AccumulateForm, ElementwiseForm, rows_of
 from qcompile.hardware import Hardware
+from qcompile.schedules.cpu_accumulate import block_names, is_narrow, schedule_accumulate, tile_axis_of
 from qcompile.spec import Convolution, DynamicQuantizeLinear, MatrixMultiply, Operator
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
@@ -38,9 +39,8 @@ def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> An
     """Lanes of one int32 vector; elementwise four of them, which fill a vector of codes."""
     lanes = hardware.int32_lanes
     if isinstance(operator, Convolution):
-        group_width = operator.output_channels // operator.group_count
-        narrow = operator.group_count > 1 and group_width < lanes
-        return AccumulateForm(lanes, min(knobs["tile"], operator.output_spatial[-1]), channelwise=narrow)
+        tile = min(knobs["tile"], operator.output_spatial[-1])
+        return AccumulateForm(lanes, tile, channelwise=is_narrow(operator, lanes))
     if isinstance(operator, MatrixMultiply):
         return AccumulateForm(lanes, min(knobs["tile"], operator.rows))
     return ElementwiseForm(4 * lanes)
@@ -54,8 +54,7 @@ def schedule(operator: Operator, computation: Computation, form: Any, knobs: Map
     state = Schedule(tvm.IRModule({"main": computation.function}))
     if isinstance(operator, (Convolution, MatrixMultiply)):
         parallel = operator.operations >= knobs["serial_operations"]
-        tile_axis = 2 if isinstance(operator, Convolution) else len(operator.batch_shape)
-        _schedule_accumulate(state, tile_axis, form, knobs, parallel)
+        schedule_accumulate(state, tile_axis_of(operator), form, knobs, parallel)
     else:
         # an element that is converted takes the time of about four multiply-accumulates
         parallel = 4 * operator.operations >= knobs["serial_operations"]
@@ -63,71 +62,11 @@ def schedule(operator: Operator, computation: Computation, form: Any, knobs: Map
     return state.mod
 
 
-def _block_names(state: Schedule) -> list[str]:
-    root = state.get_sblock("root")
-    return [state.get(block).name_hint for block in state.get_child_blocks(root)]
-
-
-def _schedule_accumulate(
-    state: Schedule, tile_axis: int, form: AccumulateForm, knobs: Mapping[str, int], parallel: bool
-) -> None:
-    names = _block_names(state)
-    accumulate = state.get_sblock("accumulate")
-    # the sums of a tile live in registers until the consumer has taken them
-    consumer = state.get_sblock("requantize") if "requantize" in names else state.cache_write(accumulate, 0, "local")
-    loops = state.get_loops(consumer)
-    spatial = len(loops)
-    tile_outer, tile_inner = state.split(loops[tile_axis], [None, form.tile])
-    blocks = int(state.get(loops[-2]).extent)
-    limit = max(1, knobs["accumulators"] // form.tile)
-    together = max(count for count in range(1, limit + 1) if blocks % count == 0)
-    block_outer, block_inner = state.split(loops[-2], [None, together])
-    outer = [*loops[:tile_axis], *loops[tile_axis + 1 : -2], block_outer]
-    state.reorder(*outer, tile_outer, tile_inner, block_inner, loops[-1])
-    if parallel:
-        outer = [state.fuse(*outer)] if len(outer) > 1 else outer
-        state.parallel(outer[0])
-    state.compute_at(accumulate, tile_outer, preserve_unit_loops=True)
-    _unroll_tile(state, tile_inner, block_inner, loops[-1])
-    _schedule_reduction(state, accumulate, spatial, tile_axis)
-    for block in names:
-        if block not in ("accumulate", "requantize"):
-            _parallel_rows(state, block, parallel)
-
-
-def _unroll_tile(state: Schedule, tile: Any, block: Any, lane: Any) -> None:
-    state.unroll(tile)
-    state.unroll(block)
-    state.vectorize(lane)
-
-
-def _schedule_reduction(state: Schedule, accumulate: Any, spatial: int, tile_axis: int) -> None:
-    own = state.get_loops(accumulate)
-    reduction_count = len(state.get(accumulate).iter_vars) - spatial
-    own = own[-(spatial + reduction_count) :]
-    reductions = own[spatial:]
-    tile, block, lane = own[tile_axis], own[spatial - 2], own[spatial - 1]
-    others = [loop for position, loop in enumerate(own[: spatial - 2]) if position != tile_axis]
-    state.reorder(*others, *reductions, tile, block, lane)
-    # a block without its initialization counts as no reduction any more, so that its loops must be marked before
-    _unroll_tile(state, tile, block, lane)
-    initial = state.decompose_reduction(accumulate, reductions[0])
-    loops = state.get_loops(initial)[-spatial:]
-    _unroll_tile(state, loops[-3], loops[-2], loops[-1])
-
-
-def _parallel_rows(state: Schedule, block: str, parallel: bool) -> None:
-    """Spreads a block of moves over the threads: all loops but the two innermost."""
-    loops = state.get_loops(state.get_sblock(block))
-    if parallel and len(loops) > 2:
-        state.parallel(state.fuse(*loops[:-2]) if len(loops) > 3 else loops[0])
-
-
 def _schedule_elementwise(
     state: Schedule, operator: Operator, form: ElementwiseForm, knobs: Mapping[str, int], parallel: bool
 ) -> None:
     rows = None if isinstance(operator, DynamicQuantizeLinear) else rows_of(operator, form)
-    for block in _block_names(state):
+    for block in block_names(state):
         if block.endswith("_of_lanes"):
             _schedule_lanes_reduction(state, block)
     (flat,) = state.get_loops(state.get_sblock("output"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import qcompile as qc
-from qcompile import catalogue, hardware, pipeline
+from qcompile import catalogue, hardware, pipeline, records
 from qcompile.spec import Convolution, MatrixMultiply, Operator
 
 from .conftest import needs_binutils
@@ -40,6 +40,20 @@ def test_no_kernel_is_a_scalar_loop(operator: Operator, compiled_for: str, const
     assert any(re.match(rf"{arithmetic}\s.*%{register}", line) for line in lines)
     if operator.outputs[0].dtype != "int32" and operator.outputs[0].dtype != "float32":
         assert any(re.match(rf"v?cvtt?ps2dq\s.*%{register}", line) for line in lines), "rounding is vectorized"
+
+
+@pytest.mark.parametrize(("compiled_for", "register"), [("x86_64", "xmm"), ("x86_64-avx2", "ymm")])
+def test_pairs_are_multiplied_and_added_in_one_instruction(compiled_for: str, register: str) -> None:
+    for operator in EXAMPLES:
+        if isinstance(operator, (Convolution, MatrixMultiply)):
+            choice = records.find(operator, hardware.load(compiled_for))
+            narrow = isinstance(operator, Convolution) and operator.group_count > 1
+            assert choice.rule == ("cpu_plain" if narrow else "cpu_widen16")
+            if narrow:
+                assert "do not fill a vector" in choice.refused[0][1]
+            else:
+                lines = assembly(operator, compiled_for)
+                assert any(re.match(rf"v?pmaddwd\s.*%{register}", line) for line in lines)
 
 
 @pytest.mark.parametrize("operator", EXAMPLES, ids=lambda operator: operator.name)

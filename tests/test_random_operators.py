@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,10 +38,15 @@ ELEMENTWISE = (
 pytestmark = pytest.mark.filterwarnings("ignore::qcompile.errors.AccumulatorOverflowWarning")
 
 
+#: a target with the plain rule alone, which the others prefer a faster one to
+PLAIN_TARGET = str(Path(__file__).parent / "data" / "targets" / "plain.toml")
+
+
 def check(operator: Operator, values: dict[str, Any], constant_names: set[str]) -> None:
     constants, run_time = split_values(values, constant_names)
     expected = evaluate(operator, values)
-    for target in RUNNABLE_TARGETS:
+    targets = [*RUNNABLE_TARGETS, *([PLAIN_TARGET] if operator.accumulation_length else [])]
+    for target in targets:
         kernel = qc.compile(operator, target, constants)
         for threads in (1, 3):
             assert_equal(expected, kernel(num_threads=threads, **run_time))

@@ -25,21 +25,22 @@ def convolution(operator: Convolution, known: frozenset[str], form: AccumulateFo
     blocks = geometry.blocks
     centred = _centred_input(build, geometry)
     packed = _packed_filter(build, geometry)
+    extents = (*geometry.kernel, *form.depth_shape(geometry.filter_channels))
     axes = [
-        te.reduce_axis((0, extent), name=name)
-        for name, extent in zip(("kh", "kw", "c"), (*geometry.kernel, geometry.filter_channels), strict=True)
+        te.reduce_axis((0, extent), name=name) for name, extent in zip(("kh", "kw", "c", "p"), extents, strict=False)
     ]
 
     def product(n: Any, h: Any, w: Any, g: Any, b: Any, i: Any) -> Any:
-        kh, kw, c = axes
+        kh, kw, *depth = axes
         row, column = (
             position * stride + tap * dilation
             for position, stride, tap, dilation in zip(
                 (h, w), geometry.strides, (kh, kw), geometry.dilations, strict=True
             )
         )
-        tap = centred[n, row, column, c, b, i] if form.channelwise else centred[n, row, column, g, c]
-        return te.sum(tap.astype("int32") * packed[g, b, kh, kw, c, i].astype("int32"), axis=axes)
+        place = (n, row, column, *depth, b, i) if form.channelwise else (n, row, column, g, *depth)
+        weight = (g, b, kh, kw, depth[0], i, *depth[1:])
+        return te.sum(centred[place].astype("int32") * packed[weight].astype("int32"), axis=axes)
 
     shape = (operator.batch, *geometry.computed, *blocks.shape)
     codes = te.compute(shape, product, name="accumulate")
@@ -79,7 +80,7 @@ class Geometry:
 
 
 def _centred_input(build: Builder, geometry: Geometry) -> te.Tensor:
-    """int16 [N, HP, WP, G, C / G], or [N, HP, WP, C / G, blocks, lanes] channelwise."""
+    """int16 [N, HP, WP, G, C / G] (in pairs: [..., C / G / 2, 2]), or [N, HP, WP, C / G, blocks, lanes] channelwise."""
     operator = geometry.operator
     last = operator.channels_last
     height, width = geometry.input
@@ -114,19 +115,31 @@ def _centred_input(build: Builder, geometry: Geometry) -> te.Tensor:
 
         channelwise = (operator.batch, *geometry.padded, geometry.filter_channels, blocks.blocks, blocks.lanes)
         return te.compute(channelwise, expanded, name="centred")
-    return te.compute(
-        (operator.batch, *geometry.padded, operator.group_count, geometry.filter_channels),
-        lambda n, h, w, g, c: element(n, h, w, g * geometry.filter_channels + c, []),
-        name="centred",
-    )
+
+    def grouped(n: Any, h: Any, w: Any, g: Any, *depth: Any) -> Any:
+        c, valid = _depth(geometry.form, geometry.filter_channels, depth)
+        return element(n, h, w, g * geometry.filter_channels + c, valid)
+
+    depth_shape = geometry.form.depth_shape(geometry.filter_channels)
+    return te.compute((operator.batch, *geometry.padded, operator.group_count, *depth_shape), grouped, name="centred")
+
+
+def _depth(form: AccumulateForm, depth: int, indices: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+    """The input channel of the depth axes, and the condition under which it exists."""
+    if form.pairs == 1:
+        return indices[0], []
+    channel = indices[0] * form.pairs + indices[1]
+    return channel, [channel < depth] if depth % form.pairs else []
 
 
 def _packed_filter(build: Builder, geometry: Geometry) -> te.Tensor:
-    """int16 [groups, blocks, KH, KW, C / G, lanes], the zero point subtracted, 0 in the empty lanes."""
-    operator, blocks = geometry.operator, geometry.blocks
-    shape = (*blocks.shape[:2], *geometry.kernel, geometry.filter_channels, blocks.lanes)
+    """int16 [groups, blocks, KH, KW, C / G, lanes (, 2)], the zero point subtracted, 0 in the empty places."""
+    operator, blocks, form = geometry.operator, geometry.blocks, geometry.form
+    depth = form.depth_shape(geometry.filter_channels)
+    shape = (*blocks.shape[:2], *geometry.kernel, depth[0], blocks.lanes, *depth[1:])
 
-    def stage(g: Any, b: Any, kh: Any, kw: Any, c: Any, i: Any) -> Any:
+    def stage(g: Any, b: Any, kh: Any, kw: Any, first: Any, i: Any, *rest: Any) -> Any:
+        c, exists = _depth(form, geometry.filter_channels, (first, *rest))
         outputs, channels = operator.output_channels, geometry.filter_channels
         raw = build.raw(
             "filter",
@@ -135,7 +148,7 @@ def _packed_filter(build: Builder, geometry: Geometry) -> te.Tensor:
         zero_point = build.scalar_or_vector("filter_zero_point", "int16")
         channel, valid = _channel(blocks, g, b, i)
         value = raw[channel, kh, kw, c] if operator.channels_last else raw[channel, c, kh, kw]
-        return _select(valid, value.astype("int16") - zero_point(channel), tirx.const(0, "int16"))
+        return _select([*valid, *exists], value.astype("int16") - zero_point(channel), tirx.const(0, "int16"))
 
     return build.derived("packed_filter", ("filter", "filter_zero_point"), "int16", shape, stage)
 
@@ -218,15 +231,16 @@ def matrix_multiply(operator: MatrixMultiply, known: frozenset[str], form: Accum
     blocks = channel_blocks(operator, form)
     rows = -(-operator.rows // form.tile) * form.tile
     batch_rank = len(operator.batch_shape)
-    centred = _centred_matrix(build, operator, rows)
-    packed = _packed_matrix(build, operator, blocks)
-    axis = te.reduce_axis((0, operator.depth), name="k")
+    centred = _centred_matrix(build, operator, rows, form)
+    packed = _packed_matrix(build, operator, blocks, form)
+    extents = form.depth_shape(operator.depth)
+    axes = [te.reduce_axis((0, extent), name=name) for name, extent in zip(("k", "p"), extents, strict=False)]
 
     def product(*indices: Any) -> Any:
         batch, (row, b, i) = indices[:batch_rank], indices[batch_rank:]
-        a_index = (*_broadcast(batch, operator.a.shape[:-2]), row, axis)
-        b_index = (*_broadcast(batch, operator.b.shape[:-2]), b, axis, i)
-        return te.sum(centred[a_index].astype("int32") * packed[b_index].astype("int32"), axis=axis)
+        a_index = (*_broadcast(batch, operator.a.shape[:-2]), row, *axes)
+        b_index = (*_broadcast(batch, operator.b.shape[:-2]), b, axes[0], i, *axes[1:])
+        return te.sum(centred[a_index].astype("int32") * packed[b_index].astype("int32"), axis=axes)
 
     codes = te.compute((*operator.batch_shape, rows, blocks.blocks, blocks.lanes), product, name="accumulate")
     if not isinstance(operator, MatrixMultiplyInteger):
@@ -247,31 +261,37 @@ def _broadcast(batch: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...
     return tuple(0 if size == 1 else index for index, size in zip(own, shape, strict=True))
 
 
-def _centred_matrix(build: Builder, operator: MatrixMultiply, rows: int) -> te.Tensor:
-    """int16 [..., M rounded up, K]."""
+def _centred_matrix(build: Builder, operator: MatrixMultiply, rows: int, form: AccumulateForm) -> te.Tensor:
+    """int16 [..., M rounded up, K], or [..., M rounded up, K / 2, 2]."""
+    batch_rank = len(operator.a.shape) - 2
     raw = build.raw("a")
     zero_point = build.scalar_or_vector("a_zero_point", "int16")
 
     def stage(*indices: Any) -> Any:
-        row = indices[-2]
+        row = indices[batch_rank]
+        k, exists = _depth(form, operator.depth, indices[batch_rank + 1 :])
         valid = [] if rows == operator.rows else [row < operator.rows]
-        return _select(valid, raw[indices].astype("int16") - zero_point(row), tirx.const(0, "int16"))
+        place = (*indices[:batch_rank], row, k)
+        return _select([*valid, *exists], raw[place].astype("int16") - zero_point(row), tirx.const(0, "int16"))
 
-    return te.compute((*operator.a.shape[:-2], rows, operator.depth), stage, name="centred")
+    return te.compute((*operator.a.shape[:-2], rows, *form.depth_shape(operator.depth)), stage, name="centred")
 
 
-def _packed_matrix(build: Builder, operator: MatrixMultiply, blocks: ChannelBlocks) -> te.Tensor:
-    """int16 [..., blocks, K, lanes], the zero point subtracted, 0 in the empty lanes."""
+def _packed_matrix(build: Builder, operator: MatrixMultiply, blocks: ChannelBlocks, form: AccumulateForm) -> te.Tensor:
+    """int16 [..., blocks, K, lanes (, 2)], the zero point subtracted, 0 in the empty places."""
+    batch_rank = len(operator.b.shape) - 2
+    depth = form.depth_shape(operator.depth)
 
     def stage(*indices: Any) -> Any:
-        *batch, b, k, i = indices
+        batch, (b, first, i, *rest) = indices[:batch_rank], indices[batch_rank:]
+        k, exists = _depth(form, operator.depth, (first, *rest))
         column, valid = _channel(blocks, 0, b, i)
         zero_point = build.scalar_or_vector("b_zero_point", "int16")
         index = (*batch, k, column)
         value = build.raw("b")[index].astype("int16")
-        return _select(valid, value - zero_point(column), tirx.const(0, "int16"))
+        return _select([*valid, *exists], value - zero_point(column), tirx.const(0, "int16"))
 
-    shape = (*operator.b.shape[:-2], blocks.blocks, operator.depth, blocks.lanes)
+    shape = (*operator.b.shape[:-2], blocks.blocks, depth[0], blocks.lanes, *depth[1:])
     return build.derived("packed_filter", ("b", "b_zero_point"), "int16", shape, stage)
 
 

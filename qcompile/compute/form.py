@@ -19,11 +19,20 @@ class AccumulateForm:
             input are long enough for whole tiles.
         channelwise: treat all output channels as one group, each with its own copy of its input channels. Fills
             the vectors where the groups are narrower than a vector (depthwise convolution).
+        pairs: neighbours along the input channels (or K) that lie side by side in each lane; the last ones are
+            filled up with 0. 1 where there is no such axis.
+        intrinsic: LLVM's name of the instruction that multiplies and adds them; "" leaves the choice to LLVM.
     """
 
     lanes: int
     tile: int
     channelwise: bool = False
+    pairs: int = 1
+    intrinsic: str = ""
+
+    def depth_shape(self, depth: int) -> tuple[int, ...]:
+        """The axes of `depth` input channels: (depth,), or (groups of neighbours, pairs)."""
+        return (depth,) if self.pairs == 1 else (-(-depth // self.pairs), self.pairs)
 
 
 @dataclass(frozen=True)

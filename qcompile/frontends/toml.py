@@ -16,6 +16,7 @@ Everything but `name`, `constants` and `values` is a field of the operator.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -229,6 +230,8 @@ def _inside(folder: Path, location: Any) -> Path:
     relative = Path(location)
     try:
         root, resolved = folder.resolve(), (folder / relative).resolve()
+        with contextlib.suppress(FileNotFoundError):  # whoever reads it says so
+            (folder / relative).stat()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, or a zero byte
         raise ModelError("constants is no path.", given=f"{location!r}: {error}", accepted=accepted) from error
     if relative.is_absolute() or ".." in relative.parts or not resolved.is_relative_to(root):

@@ -48,7 +48,7 @@ def test_json(cli: Cli, model: Path, tmp_path: Path) -> None:
     (kernel,) = document["kernels"]
     assert kernel["name"] == "product"
     assert kernel["constants_bytes"] >= 20
-    assert kernel["rules"] == {"x86_64": "cpu_plain"}
+    assert kernel["rules"] == {"x86_64": "cpu_widen16"}
 
 
 def test_equal_to_the_library(bundle: Path, operators: Path) -> None:

@@ -13,7 +13,7 @@ from qcompile import lowering, records
 from qcompile.cli.explanations import STAGES
 from qcompile.errors import NotApplicable
 from qcompile.runtime import cpu_features
-from qcompile.schedules import cpu_plain
+from qcompile.schedules import cpu_widen16
 
 from .conftest import Cli, check_failure, check_width
 
@@ -26,7 +26,7 @@ def test_operators(cli: Cli, operators: Path) -> None:
     assert lines[0] == "conv"
     assert "[bold]sums" in lines
     assert [line.strip() for line in lines if line.startswith("  x86")] == ["x86_64-avx2", "x86_64"] * 2
-    assert f"cpu_plain, version {cpu_plain.version}" in result.stdout
+    assert f"cpu_widen16, version {cpu_widen16.version}" in result.stdout
     assert "reviewed defaults of the target" in result.stdout
     assert "of the model" not in result.stdout
 
@@ -84,8 +84,8 @@ def test_json(cli: Cli, kind: str, request: pytest.FixtureRequest) -> None:
     kernel = document["kernels"][0]
     (choice,) = kernel["choices"]
     assert choice["target"] == "x86_64"
-    assert choice["rule"] == "cpu_plain"
-    assert set(choice["knobs"]) == set(cpu_plain.knobs)
+    assert choice["rule"] == "cpu_widen16"
+    assert set(choice["knobs"]) == set(cpu_widen16.knobs)
     assert choice["source"] == "defaults"
     assert choice["obstacle"] is None
     assert choice["refused"] == []

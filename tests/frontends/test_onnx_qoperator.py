@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx.reference
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -398,6 +399,8 @@ def test_names_are_unique_and_the_long_domain_is_known() -> None:
 
 @pytest.mark.parametrize("opset", [10, 13, 19, 21, 23, 25])
 def test_opsets(opset: int) -> None:
+    if opset > 21 and tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 24):
+        pytest.skip(f"onnxruntime {onnxruntime.__version__} does not run opset {opset}")
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["codes"]),
         helper.make_node("DequantizeLinear", ["codes", "s", "z"], ["y"]),
