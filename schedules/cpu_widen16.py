@@ -25,8 +25,8 @@ name = "cpu_widen16"
 version = 1
 #: knob -> (default, smallest, largest)
 knobs: Mapping[str, tuple[int, int, int]] = {
-    "accumulators": (12, 1, 16),  # int32 vectors that are kept in registers
-    "tile": (6, 1, 12),  # output positions that share a vector of the filter
+    "accumulators": (9, 1, 16),  # int32 vectors that are kept in registers
+    "tile": (3, 1, 12),  # output positions that share a vector of the filter
     "serial_operations": (400_000, 0, 2**31 - 1),  # an operator with fewer multiply-accumulates runs in one thread
 }
 _PAIRS = 2

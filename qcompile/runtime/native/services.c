@@ -139,6 +139,8 @@ static struct {
   /* the job of the current generation; workers join it while it is open, and nobody waits for those that come late */
   int open;
   int workers;
+  cpu_set_t allowed;       /* CPUs that the thread that made the workers may use */
+  atomic_int launcher_cpu; /* where the caller of the job runs */
   task_function function;
   void *data;
   task_environment environment;
@@ -183,6 +185,15 @@ static void take_tasks(void) {
   }
 }
 
+/* The system wakes a worker on the CPU where it slept, and on some machines leaves it there although the caller is
+ * busy on that CPU and others are idle: it would find every job done. So it goes elsewhere by itself. */
+static void leave_the_launchers_cpu(cpu_set_t others) {
+  int cpu = sched_getcpu();
+  if (cpu < 0 || cpu >= CPU_SETSIZE || cpu != atomic_load(&pool.launcher_cpu)) return;
+  CPU_CLR(cpu, &others);
+  if (CPU_COUNT(&others) > 0) pthread_setaffinity_np(pthread_self(), sizeof others, &others);
+}
+
 static void *worker(void *argument) {
   int index = (int)(intptr_t)argument;
   unsigned seen = 0;
@@ -192,9 +203,11 @@ static void *worker(void *argument) {
     while (atomic_load(&pool.generation) == seen && !pool.stopping) pthread_cond_wait(&pool.work, &pool.lock);
     seen = atomic_load(&pool.generation);
     int stopping = pool.stopping, joins = pool.open && index < pool.workers;
+    cpu_set_t allowed = pool.allowed;
     if (joins) atomic_fetch_add(&pool.joined, 1);
     pthread_mutex_unlock(&pool.lock);
     if (stopping) return NULL;
+    leave_the_launchers_cpu(allowed);
     if (!joins) continue;
     take_tasks();
     pthread_mutex_lock(&pool.lock);
@@ -222,6 +235,9 @@ static int launch(task_function function, void *data, int count) {
   int idle = 0;
   if (!atomic_compare_exchange_strong(&pool.busy, &idle, 1)) return run_serially(function, data, count);
   pthread_mutex_lock(&pool.lock);
+  if (pool.thread_count < count - 1 && sched_getaffinity(0, sizeof pool.allowed, &pool.allowed) != 0)
+    CPU_ZERO(&pool.allowed);
+  atomic_store(&pool.launcher_cpu, sched_getcpu());
   while (pool.thread_count < count - 1) {
     if (pthread_create(&pool.threads[pool.thread_count], NULL, worker, (void *)(intptr_t)pool.thread_count) != 0) break;
     pool.thread_count++;
