@@ -36,6 +36,11 @@ def _zero_point(values: Values, name: str) -> Any:
     return values[name].astype(np.int16) if name in values else np.int16(0)
 
 
+def _packed_codes(operator: Operator, form: AccumulateForm, values: Values) -> Array:
+    """The packed filter without its zero point, which is not known."""
+    return _packed_filter(operator, form, {name: value for name, value in values.items() if "zero_point" not in name})
+
+
 def _packed_filter(operator: Operator, form: AccumulateForm, values: Values) -> Array:
     """int16 with the output channels in blocks of lanes: see compute.accumulate."""
     if isinstance(operator, Convolution):
@@ -115,6 +120,7 @@ def _spread_tensor(name: str, dtype: str | None = None) -> Callable[[Operator, A
 
 _FOLDED: dict[str, Callable[[Operator, Any, Values], Array]] = {
     "packed_filter": _packed_filter,
+    "packed_codes": _packed_codes,
     "packed_bias": _packed_bias,
     "multiplier": _multiplier,
     "spread_scale": _spread_tensor("scale"),

@@ -66,8 +66,26 @@ def schedule_accumulate(
     _unroll_tile(state, tile_inner, block_inner, loops[-1])
     _schedule_reduction(state, accumulate, spatial, tile_axis, intrinsic)
     for block in names:
-        if block not in ("accumulate", "requantize"):
+        if _subtracts_from_packed_codes(state, block):
+            _schedule_subtraction(state, block, form, parallel)
+        elif block not in ("accumulate", "requantize"):
             _parallel_rows(state, block, parallel)
+
+
+def _subtracts_from_packed_codes(state: Schedule, block: str) -> bool:
+    if block != "packed_filter":
+        return False
+    reads = state.get(state.get_sblock(block)).reads
+    return any(region.source.name == "packed_codes" for region in reads)
+
+
+def _schedule_subtraction(state: Schedule, block: str, form: AccumulateForm, parallel: bool) -> None:
+    """The filter minus a zero point of run time: a vector at a time."""
+    loops = state.get_loops(state.get_sblock(block))
+    inner = 1 if form.pairs == 1 else 2
+    state.vectorize(state.fuse(*loops[-inner:]) if inner > 1 else loops[-1])
+    if parallel:
+        state.parallel(state.fuse(*loops[: -inner - 1]))
 
 
 def _unroll_tile(state: Schedule, tile: Any, block: Any, lane: Any) -> None:

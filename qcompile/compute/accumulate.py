@@ -138,19 +138,63 @@ def _packed_filter(build: Builder, geometry: Geometry) -> te.Tensor:
     depth = form.depth_shape(geometry.filter_channels)
     shape = (*blocks.shape[:2], *geometry.kernel, depth[0], blocks.lanes, *depth[1:])
 
-    def stage(g: Any, b: Any, kh: Any, kw: Any, first: Any, i: Any, *rest: Any) -> Any:
+    def codes(g: Any, b: Any, kh: Any, kw: Any, first: Any, i: Any, *rest: Any) -> tuple[Any, Any, list[Any]]:
         c, exists = _depth(form, geometry.filter_channels, (first, *rest))
         outputs, channels = operator.output_channels, geometry.filter_channels
         raw = build.raw(
             "filter",
             (outputs, *geometry.kernel, channels) if operator.channels_last else (outputs, channels, *geometry.kernel),
         )
-        zero_point = build.scalar_or_vector("filter_zero_point", "int16")
         channel, valid = _channel(blocks, g, b, i)
         value = raw[channel, kh, kw, c] if operator.channels_last else raw[channel, c, kh, kw]
-        return _select([*valid, *exists], value.astype("int16") - zero_point(channel), tirx.const(0, "int16"))
+        return value.astype("int16"), channel, [*valid, *exists]
 
-    return build.derived("packed_filter", ("filter", "filter_zero_point"), "int16", shape, stage)
+    def channel_of(g: Any, b: Any, kh: Any, kw: Any, first: Any, i: Any, *rest: Any) -> Any:
+        return _channel(blocks, g, b, i)[0]
+
+    return _centred_filter(build, "filter", shape, codes, channel_of, operator.output_channels)
+
+
+def _centred_filter(
+    build: Builder,
+    name: str,
+    shape: tuple[int, ...],
+    codes: Callable[..., tuple[Any, Any, list[Any]]],
+    channel_of: Callable[..., Any],
+    channels: int,
+) -> te.Tensor:
+    """int16 of that shape: the packed codes minus their zero point.
+
+    Args:
+        build: the computation.
+        name: of the tensor of codes.
+        shape: of the packed tensor.
+        codes: indices -> (code as int16, its channel, conditions under which there is one).
+        channel_of: indices -> the channel alone.
+        channels: number of channels.
+    """
+    zero_name = f"{name}_zero_point"
+    zero = tirx.const(0, "int16")
+
+    def centred(*indices: Any) -> Any:
+        value, channel, conditions = codes(*indices)
+        return _select(conditions, value - build.scalar_or_vector(zero_name, "int16")(channel), zero)
+
+    def packed_codes(*indices: Any) -> Any:
+        value, _, conditions = codes(*indices)
+        return _select(conditions, value, zero)
+
+    is_half_known = name in build.known and build.exists(zero_name) and zero_name not in build.known
+    if not is_half_known:
+        return build.derived("packed_filter", (name, zero_name), "int16", shape, centred)
+    # the costly part is folded; empty places meet inputs that are 0, or give sums that nobody keeps
+    packed = build.derived("packed_codes", (name,), "int16", shape, packed_codes)
+    zero_point = build.scalar_or_vector(zero_name, "int16")
+
+    def shifted(*indices: Any) -> Any:
+        return packed[indices] - zero_point(tirx.min(channel_of(*indices), channels - 1))
+
+    return te.compute(shape, shifted, name="packed_filter")
 
 
 def _channel(blocks: ChannelBlocks, g: Any, b: Any, i: Any) -> tuple[Any, list[Any]]:
@@ -282,17 +326,19 @@ def _packed_matrix(build: Builder, operator: MatrixMultiply, blocks: ChannelBloc
     batch_rank = len(operator.b.shape) - 2
     depth = form.depth_shape(operator.depth)
 
-    def stage(*indices: Any) -> Any:
+    def codes(*indices: Any) -> tuple[Any, Any, list[Any]]:
         batch, (b, first, i, *rest) = indices[:batch_rank], indices[batch_rank:]
         k, exists = _depth(form, operator.depth, (first, *rest))
         column, valid = _channel(blocks, 0, b, i)
-        zero_point = build.scalar_or_vector("b_zero_point", "int16")
         index = (*batch, k, column)
-        value = build.raw("b")[index].astype("int16")
-        return _select([*valid, *exists], value - zero_point(column), tirx.const(0, "int16"))
+        return build.raw("b")[index].astype("int16"), column, [*valid, *exists]
+
+    def column_of(*indices: Any) -> Any:
+        b, _, i = indices[batch_rank : batch_rank + 3]
+        return _channel(blocks, 0, b, i)[0]
 
     shape = (*operator.b.shape[:-2], blocks.blocks, depth[0], blocks.lanes, *depth[1:])
-    return build.derived("packed_filter", ("b", "b_zero_point"), "int16", shape, stage)
+    return _centred_filter(build, "b", shape, codes, column_of, operator.columns)
 
 
 def _requantized_matrix(build: Builder, operator: Any, blocks: ChannelBlocks, sums: te.Tensor) -> te.Tensor:
