@@ -24,6 +24,7 @@ from .runtime.loader import Bundle
 from .runtime.manifest import REQUANTIZE_VARIANTS, VariantEntry
 from .spec import Operator
 from .spec.values import canonical_values
+from .toolchain import c_compiler
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -181,6 +182,7 @@ def compile_requests(
             "There is no quantized operator to compile.", remedy="`qcompile explain MODEL` says why for each node"
         )
     targets = resolve_targets(target)
+    c_compiler()  # raises before the long work rather than after it
     checked = [replace(request, constants=_checked_constants(request)) for request in requests]
     work = [
         _Work(request, hardware, records.find(request.operator, hardware))

@@ -53,9 +53,7 @@ def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> An
 
 def _tile(positions: int, largest: int) -> int:
     """The tile that computes the fewest positions beyond the row, the largest of these."""
-    return min(
-        range(1, min(largest, positions) + 1), key=lambda tile: (-(-positions // tile) * tile + tile // 8, -tile)
-    )
+    return min(range(1, min(largest, positions) + 1), key=lambda tile: (-(-positions // tile) * tile, -tile))
 
 
 def schedule(operator: Operator, computation: Computation, form: Any, knobs: Mapping[str, int]) -> tvm.IRModule:

@@ -39,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "bundle": {"errors", "spec", "hardware", "runtime"},
     "pipeline": {
         "__init__", "errors", "spec", "cache", "catalogue", "compute", "records", "tvm_versions", "hardware", "bundle",
-        "linking", "overflow", "packing", "requests", "runtime", "lowering",
+        "linking", "overflow", "packing", "requests", "runtime", "lowering", "toolchain",
     },
     "requests": {"errors", "spec", "cache", "frontends"},
     "frontends": {"errors", "files", "runtime", "spec", "reference"},

@@ -24,11 +24,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InvalidOperatorError
-from .convolution import Convolution, ConvolutionInteger, QuantizedLinearConvolution
-from .elementwise import DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear, Requantize
-from .matrix_multiply import MatrixMultiply, MatrixMultiplyInteger, QuantizedLinearMatrixMultiply
+from .convolution import Convolution
+from .matrix_multiply import MatrixMultiply
 from .operator import Operator
 from .quantize_v2 import QuantizeV2
+from .serialization import OPERATORS
 from .tensor import DTYPE_CODES, Tensor
 
 _DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
@@ -54,20 +54,7 @@ _OPERANDS: dict[str, list[tuple[str, str, str]]] = {
     "dynamicquantize": [("input", "", "")],
     "quantizev2": [("input", "", ""), ("output_dtype", "", "")],
 }
-_CLASSES: dict[str, type[Operator]] = {
-    operator.family: operator
-    for operator in (
-        QuantizedLinearConvolution,
-        ConvolutionInteger,
-        QuantizedLinearMatrixMultiply,
-        MatrixMultiplyInteger,
-        Requantize,
-        QuantizeLinear,
-        DequantizeLinear,
-        DynamicQuantizeLinear,
-        QuantizeV2,
-    )
-}
+_CLASSES = {operator.family: operator for operator in OPERATORS}
 
 
 def _number(value: float) -> str:
