@@ -35,6 +35,13 @@ def check(operator: Operator, hardware: Hardware) -> None:
     """Applies always."""
 
 
+def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:
+    """All shapes of the register tile; elementwise the share of a thread."""
+    if isinstance(operator, (Convolution, MatrixMultiply)):
+        return {"accumulators": tuple(range(4, 15)), "tile": tuple(range(1, 9))}
+    return {"vectors_per_chunk": (64, 128, 256, 512, 1024, 2048, 4096)}
+
+
 def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> Any:
     """Lanes of one int32 vector; elementwise four of them, which fill a vector of codes."""
     lanes = hardware.int32_lanes

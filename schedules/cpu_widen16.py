@@ -43,6 +43,11 @@ def check(operator: Operator, hardware: Hardware) -> None:
         raise NotApplicable(f"groups of {width} output channels do not fill a vector of {hardware.int32_lanes}")
 
 
+def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:
+    """All shapes of the register tile."""
+    return {"accumulators": tuple(range(4, 15)), "tile": tuple(range(1, 8))}
+
+
 def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> Any:
     """Pairs of input channels, lanes of one int32 vector."""
     assert isinstance(operator, (Convolution, MatrixMultiply))

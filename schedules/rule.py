@@ -28,6 +28,9 @@ class Rule(Protocol):
     def check(self, operator: Operator, hardware: Hardware) -> None:
         """Raises NotApplicable with the reason where the rule cannot schedule the operator."""
 
+    def space(self, operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:
+        """Knob -> the values that are worth trying for an operator; a knob that is left out keeps its default."""
+
     def form(self, operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> Any:
         """The arrangement of the tensors (compute.form)."""
 
