@@ -8,6 +8,10 @@ from collections.abc import Callable, Mapping
 
 Call = Callable[[], object]
 
+#: Seconds that `settle` looks at the other threads for, and waits for them at most.
+_LOOK = 0.001
+_LONGEST_WAIT = 0.2
+
 
 def medians(calls: Mapping[str, Call], rounds: int = 15, seconds_per_round: float = 0.01) -> dict[str, float]:
     """Seconds of one call of each, as the median over the rounds of the mean within a round.
@@ -26,8 +30,20 @@ def medians(calls: Mapping[str, Call], rounds: int = 15, seconds_per_round: floa
     samples: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
+            settle()
+            call()  # the caches hold another one's data, and its own threads sleep
             start = time.perf_counter()
             for _ in range(repeats[name]):
                 call()
             samples[name].append((time.perf_counter() - start) / repeats[name])
     return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def settle() -> None:
+    """Waits until no other thread of this process works: some libraries' threads spin for a while after a call."""
+    end = time.perf_counter() + _LONGEST_WAIT
+    while time.perf_counter() < end:
+        used = time.process_time()
+        time.sleep(_LOOK)
+        if time.process_time() - used < _LOOK / 4:
+            return
