@@ -61,7 +61,7 @@ def _table(lines: Sequence[Line], before: Before) -> Table:
             f"{line.rate:.1f}",
             _named(line.best((*RIGHT, None))),
             _named(line.best()),
-            " ".join(wrong),
+            "all" if wrong and len(wrong) == len(line.peers) else " ".join(wrong),
             *map(_percent, shares),
             *([_number(speed_up(line, before))] if before else []),
         )

@@ -15,6 +15,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +115,17 @@ def _lines(work: list[Case], peers: list[Peer], options: argparse.Namespace) -> 
     counts = options.threads or [1]
     total = len(work) * len(counts)
     lines: list[Line] = []
+    measured: dict[Any, Line] = {}
     for threads in counts:
         for case in work:
+            key = (case.suite, case.operator, threads)
+            if key in measured:  # a product, which is the same in every layout
+                lines.append(replace(measured[key], layout=case.layout))
+                continue
             words = (case.suite, case.title, case.types, case.layout, f"threads {threads}")
             _say(f"[{len(lines) + 1}/{total}] {' '.join(word for word in words if word)}")
-            lines.append(measure(case, threads, peers, options.rounds, options.target, compile_options))
+            measured[key] = measure(case, threads, peers, options.rounds, options.target, compile_options)
+            lines.append(measured[key])
     return lines
 
 

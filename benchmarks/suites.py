@@ -52,7 +52,8 @@ def cases(suite: str, types: Sequence[str], layouts: Sequence[str]) -> list[Case
     Args:
         suite: one of SUITES, or the path of a file of layers.
         types: keys of operands.TYPES.
-        layouts: of the convolutions. Products have none and are in the group of the first layout.
+        layouts: of the convolutions. Products have none and are the same in each; a suite of products alone is listed
+            once, with the layout "".
 
     Raises:
         ShapeError: the file is missing, or has a line that is no layer.
@@ -62,12 +63,14 @@ def cases(suite: str, types: Sequence[str], layouts: Sequence[str]) -> list[Case
     path = SHAPES / f"{suite}.txt" if suite in SUITES else Path(suite)
     if not path.is_file():
         raise ShapeError(f"there is no suite {suite!r}; accepted: {', '.join(SUITES)}, or the path of a file of layers")
+    layers = read_shapes(path)
+    if all(isinstance(layer, ProductLayer) for layer in layers):
+        layouts = ("",)
     return [
         Case(path.stem, layer.title, kind, layout, layer.count, operands.operator(layer, kind, layout))
         for kind in types
         for layout in layouts
-        for layer in read_shapes(path)
-        if layout == layouts[0] or not isinstance(layer, ProductLayer)
+        for layer in layers
     ]
 
 

@@ -22,7 +22,7 @@ def _supports(operator: Operator) -> bool:
     return isinstance(operator, QuantizedLinearMatrixMultiply) and (operator.a.dtype, operator.b.dtype) == _TYPES
 
 
-def _prepare(engine: str, operator: Operator, values: Values, threads: int) -> Prepared:
+def _prepare(engine: str, operator: Any, values: Values, threads: int) -> Prepared:
     import torch
 
     # the whole module is said to be deprecated; it is what PyTorch has for integer operators
