@@ -56,6 +56,7 @@ class Line:
         copy_share: bytes read and written a second, as a share of what a copy of large arrays reaches; for operators on
             single elements. Above 1 where the tensors fit the caches.
         limits: share -> what it is a share of, as measured in the same turns: multiply-accumulates or bytes a second.
+        failures: peer -> error, of those that said to have the operator and raised one.
     """
 
     suite: str
@@ -72,6 +73,7 @@ class Line:
     read_level: str | None = None
     copy_share: float | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
@@ -137,7 +139,7 @@ def measure(
     for (name, right), output in zip(expected.items(), outputs, strict=True):
         if differing(right, output).any():
             raise RuntimeError(f"{case.title}: our {name} is wrong")
-    prepared = {peer.name: peer.prepare(operator, values, threads) for peer in peers if peer.supports(operator)}
+    prepared, failures = _prepare(case, values, threads, peers)
     chosen = _limits(case, values, threads)
     calls = {"ours": ours, **{name: entry.call for name, entry in prepared.items()}}
     seconds = medians({**calls, **{f"limit {name}": limit.call for name, limit in chosen.items()}}, rounds)
@@ -162,7 +164,25 @@ def measure(
         **shares,
         read_level=level,
         limits=rates,
+        failures=failures,
     )
+
+
+def _prepare(
+    case: Case, values: Values, threads: int, peers: Sequence[Peer]
+) -> tuple[dict[str, Prepared], dict[str, str]]:
+    """(calls of the peers that have the operator, errors of those that fail at it)."""
+    prepared, failures = {}, {}
+    for peer in peers:
+        if peer.supports(case.operator):
+            try:
+                entry = peer.prepare(case.operator, values, threads)
+                entry.call()
+            except Exception as error:  # whatever a library raises: it is reported, and the others are measured
+                failures[peer.name] = f"{type(error).__name__}: {error}"
+            else:
+                prepared[peer.name] = entry
+    return prepared, failures
 
 
 def _limits(case: Case, values: Values, threads: int) -> dict[str, limits.Limit]:

@@ -82,6 +82,9 @@ def _summary(lines: Sequence[Line]) -> str:
         time = sum(line.count * line.peers[name].microseconds for line in present)
         whole = _number(time / sum(line.count * line.microseconds for line in present))
         rows.append(f"  {name:13} x {mean:>5}, all layers by their counts x {whole:>5}; {counts or 'not compared'}")
+    for name in dict.fromkeys(name for line in lines for name in line.failures):
+        texts = [line.failures[name] for line in lines if name in line.failures]
+        rows.append(f"  {name} failed at {len(texts)} of {len(lines)}, with {texts[0].splitlines()[0][:60]!r}")
     return "\n".join([*rows, ""])
 
 

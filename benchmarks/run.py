@@ -38,6 +38,7 @@ def main() -> int:
     try:
         peers = [peer for name in options.peers for peer in [PEERS[name]] if peer.version is not None]
         work = [case for suite in options.suite or SUITES for case in cases(suite, options.types, options.layout)]
+        before = _before(options.compare) if options.compare else {}
         if options.peers_isa == "avx2" and not isa_mask.is_on():
             if isa_mask.is_needed():
                 return _restart(peers)
@@ -51,7 +52,6 @@ def main() -> int:
         facts = _facts(options, peers)
     except (ShapeError, QCompileError) as error:
         parser.error(str(error))
-    before = _before(options.compare) if options.compare else {}
     if options.json:
         print(json.dumps(as_json(lines, before, facts), indent=1))
     else:
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--suite", action="append", help=f"{', '.join(SUITES)}, or a file of layers; may be repeated (default: all)"
     )
-    parser.add_argument("--threads", action="append", type=int, help="may be repeated (default: 1)")
+    parser.add_argument("--threads", action="append", type=_positive, help="may be repeated (default: 1)")
     parser.add_argument("--types", type=_names(TYPES), default=["u8s8"], help=f"of {','.join(TYPES)} (default: u8s8)")
     parser.add_argument(
         "--layout", type=_names(LAYOUTS), default=list(LAYOUTS), help="of convolutions (default: NCHW,NHWC)"
@@ -76,10 +76,17 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--target", default="host", help="of our kernels (default: host)")
     parser.add_argument("--records", type=Path, metavar="FILE", help="tuning records for our kernels")
-    parser.add_argument("--rounds", type=int, default=15, help="turns of each measurement (default: 15)")
+    parser.add_argument("--rounds", type=_positive, default=15, help="turns of each measurement (default: 15)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--compare", type=Path, metavar="OLD.json", help="add the ratio to an earlier --json")
     return parser
+
+
+def _positive(text: str) -> int:
+    """An argument's type: an integer of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer of at least 1")
+    return int(text)
 
 
 def _names(accepted: Any) -> Any:
@@ -87,7 +94,7 @@ def _names(accepted: Any) -> Any:
 
     def parse(text: str) -> list[str]:
         names = [name for name in text.split(",") if name]
-        for name in names:
+        for name in names or [text]:
             if name not in accepted:
                 raise argparse.ArgumentTypeError(f"unknown {name!r}; accepted: {', '.join(accepted)}")
         return names
@@ -150,10 +157,13 @@ def _cpu() -> str:
 
 
 def _before(path: Path) -> dict[tuple[str, str, str, str, int], float]:
-    rows = json.loads(path.read_text())["lines"]
-    return {
-        (row["suite"], row["name"], row["types"], row["layout"], row["threads"]): row["microseconds"] for row in rows
-    }
+    """Key of a line -> microseconds, from an earlier result."""
+    fields = ("suite", "name", "types", "layout", "threads")
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["lines"]
+        return {tuple(row[field] for field in fields): row["microseconds"] for row in rows}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise QCompileError("This is no result of run.py --json.", given=f"{path}: {error!r}") from error
 
 
 def _say(text: str) -> None:

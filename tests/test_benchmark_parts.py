@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,18 @@ def test_every_peer_says_whether_it_is_installed() -> None:
         elif peer.objects:
             assert all(path.is_file() for path in peer.masked_objects)
             assert peer.masked_objects
+
+
+def test_a_peer_that_fails_is_reported_and_the_others_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    peers, suites = part("peers"), part("suites")
+    broken = replace(peers.PEERS["onnxruntime"], name="broken", prepare=lambda *_: 1 / 0)
+    operator = part("operands").operator(part("shapes").parse_layer("product 2x4x8"), "u8u8", "")
+    case = suites.Case("one", "2x4x8", "u8u8", "", 1, operator)
+    line = part("measure").measure(case, 1, [broken, peers.PEERS["onnxruntime"]], 1, "host", {})
+    assert line.failures == {"broken": "ZeroDivisionError: division by zero"}
+    assert line.peers["onnxruntime"].verdict == "exact"
+    part("report").print_report([line], {})
+    assert "broken failed at 1 of 1, with 'ZeroDivisionError" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "litert", "torch-fbgemm", "torch-onednn", "openvino"])
