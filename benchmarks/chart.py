@@ -21,6 +21,7 @@ _INK = "#7a828e"
 _BARS = {
     "ours": ("qcompile", "#2f81f7"),
     "onnxruntime": ("ONNX Runtime", "#9aa0a6"),
+    "onnxruntime-precise": ("ONNX Runtime, weights as u8", "#5f666d"),
     "litert": ("LiteRT (XNNPACK)", "#e69f00"),
     "torch-fbgemm": ("PyTorch fbgemm", "#d55e00"),
     "torch-onednn": ("PyTorch oneDNN", "#cc79a7"),

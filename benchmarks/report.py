@@ -12,7 +12,13 @@ from rich.table import Table
 
 WIDTH = 100
 #: peer -> how tables call it
-_SHORT = {"onnxruntime": "ort", "torch-fbgemm": "fbgemm", "torch-onednn": "onednn", "tensorflow": "tf"}
+_SHORT = {
+    "onnxruntime": "ort",
+    "onnxruntime-precise": "precise",
+    "torch-fbgemm": "fbgemm",
+    "torch-onednn": "onednn",
+    "tensorflow": "tf",
+}
 
 Before = Mapping[tuple[str, str, str, str, int], float]
 
@@ -81,7 +87,7 @@ def _summary(lines: Sequence[Line]) -> str:
         mean = _number(geometric_mean(line.ratio(name) for line in present))
         time = sum(line.count * line.peers[name].microseconds for line in present)
         whole = _number(time / sum(line.count * line.microseconds for line in present))
-        rows.append(f"  {name:13} x {mean:>5}, all layers by their counts x {whole:>5}; {counts or 'not compared'}")
+        rows.append(f"  {name:19} x {mean:>5}, all layers by their counts x {whole:>5}; {counts or 'not compared'}")
     for name in dict.fromkeys(name for line in lines for name in line.failures):
         texts = [line.failures[name] for line in lines if name in line.failures]
         rows.append(f"  {name} failed at {len(texts)} of {len(lines)}, with {texts[0].splitlines()[0][:60]!r}")

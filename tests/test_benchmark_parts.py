@@ -14,6 +14,7 @@ from qcompile.reference import evaluate
 from qcompile.runtime import cpu_features
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
+INTEGER_PEERS = ["onnxruntime", "onnxruntime-precise", "litert", "torch-fbgemm", "torch-onednn", "openvino"]
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +117,9 @@ def test_verdicts() -> None:
     judge = part("verdict").judge
     right = np.array([0, 100, 255, 7], np.uint8)
     assert judge(right, right).word == "exact"
-    assert judge(np.array([0, 101, 254, 7], np.uint8), right).word == "rounding"
+    assert judge(np.array([0, 101, 254, 7], np.uint8), right).word == "wrong"
+    many = np.zeros(200, np.uint8)
+    assert judge(np.eye(1, 200, 5, dtype=np.uint8)[0], many).word == "rounding"
     verdict = judge(np.array([255, 100, 255, 7], np.uint8), right)
     assert (verdict.word, verdict.wrong_share, verdict.largest_difference) == ("wrong", 0.25, 255)
     with pytest.raises(ValueError, match=r"the output is uint8\(2,\) and not uint8\(4,\)"):
@@ -147,7 +150,7 @@ def test_limits() -> None:
 
 def test_every_peer_says_whether_it_is_installed() -> None:
     peers = part("peers").PEERS
-    assert list(peers) == ["onnxruntime", "litert", "torch-fbgemm", "torch-onednn", "openvino", "tensorflow"]
+    assert list(peers) == [*INTEGER_PEERS, "tensorflow"]
     for peer in peers.values():
         if peer.version is None:
             assert peer.masked_objects == []
@@ -168,7 +171,7 @@ def test_a_peer_that_fails_is_reported_and_the_others_are_measured(capsys: pytes
     assert "broken failed at 1 of 1, with 'ZeroDivisionError" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "litert", "torch-fbgemm", "torch-onednn", "openvino"])
+@pytest.mark.parametrize("name", INTEGER_PEERS)
 def test_installed_peers_compute_the_same(name: str) -> None:
     """With small weights, of which no product saturates on any CPU; in every layout and for all types they have."""
     operands, shapes, peer = part("operands"), part("shapes"), part("peers").PEERS[name]
@@ -197,4 +200,4 @@ def test_installed_peers_compute_the_same(name: str) -> None:
                 prepared.call()
                 verdict = part("verdict").judge(prepared.output(), evaluate(operator, values)["output"])
                 assert verdict.word in ("exact", "rounding"), (text, types, layout, verdict)
-    assert supported >= 7
+    assert supported >= 5

@@ -1,7 +1,13 @@
-"""ONNX Runtime: a model of one node. NHWC convolutions are Microsoft's QLinearConv with channels_last."""
+"""ONNX Runtime: a model of one node. NHWC convolutions are Microsoft's QLinearConv with channels_last.
+
+Where the CPU has no VNNI, its uint8 x int8 products saturate. The second peer gets the same weights as uint8 with a
+zero point of 128, which is exact: what the session's option x64quantprecision does there to ONNX's own operators.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,16 +89,23 @@ def one_node_model(operator: Operator, values: Values) -> tuple[bytes, str]:
     return model.SerializeToString(), data
 
 
+def _with_unsigned_weights(values: Values) -> Values:
+    """The same numbers: codes and zero point of the weights are 128 larger."""
+    name = "filter" if "filter" in values else "b"
+    codes = (values[name].astype(np.int16) + 128).astype(np.uint8)
+    return {**values, name: codes, f"{name}_zero_point": np.asarray(128, np.uint8)}
+
+
 def _onnx_type(dtype: Any) -> int:
     from onnx import helper
 
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-def _prepare(operator: Operator, values: Values, threads: int) -> Prepared:
+def _prepare(precise: bool, operator: Operator, values: Values, threads: int) -> Prepared:
     import onnxruntime
 
-    model, data = one_node_model(operator, values)
+    model, data = one_node_model(operator, _with_unsigned_weights(values) if precise else values)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -108,11 +121,27 @@ def _prepare(operator: Operator, values: Values, threads: int) -> Prepared:
     return Prepared(lambda: session.run_with_iobinding(binding), lambda: output)
 
 
-ONNXRUNTIME = Peer(
-    "onnxruntime",
-    "onnxruntime",
-    ("onnxruntime", "onnxruntime-gpu"),
-    _supports,
-    _prepare,
-    objects=("capi/onnxruntime_pybind11_state*.so",),
-)
+def _supports_precision(operator: Operator) -> bool:
+    """Operators with weights of int8 on data of uint8; others are the first peer's."""
+    weights = {QuantizedLinearConvolution: ("input", "filter"), QuantizedLinearMatrixMultiply: ("a", "b")}
+    names = weights.get(type(operator))
+    return (
+        names is not None
+        and _supports(operator)
+        and tuple(operator.tensor(name).dtype for name in names) == ("uint8", "int8")
+    )
+
+
+def _peer(name: str, supports: Callable[[Operator], bool], precise: bool) -> Peer:
+    return Peer(
+        name,
+        "onnxruntime",
+        ("onnxruntime", "onnxruntime-gpu"),
+        supports,
+        partial(_prepare, precise),
+        objects=("capi/onnxruntime_pybind11_state*.so",),
+    )
+
+
+ONNXRUNTIME = _peer("onnxruntime", _supports, False)
+ONNXRUNTIME_PRECISE = _peer("onnxruntime-precise", _supports_precision, True)

@@ -21,7 +21,8 @@ def _supports(operator: Operator) -> bool:
 def _prepare(operator: Operator, values: Values, threads: int) -> Prepared:
     import openvino as ov
 
-    model = ov.Core().read_model(_qdq_model(operator, values))
+    core = ov.Core()
+    model = core.read_model(_qdq_model(operator, values))
     settings = {
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": 1,
@@ -29,7 +30,7 @@ def _prepare(operator: Operator, values: Values, threads: int) -> Prepared:
         "ENABLE_CPU_PINNING": False,
         "INFERENCE_PRECISION_HINT": "f32",
     }
-    request = ov.Core().compile_model(model, "CPU", settings).create_infer_request()
+    request = core.compile_model(model, "CPU", settings).create_infer_request()
     data = values["input" if isinstance(operator, QuantizedLinearConvolution) else "a"]
     request.set_input_tensor(ov.Tensor(data, shared_memory=True))
     result = operator.outputs[0]
