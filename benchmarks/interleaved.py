@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 Call = Callable[[], object]
 
@@ -14,7 +14,12 @@ _LONGEST_WAIT = 0.2
 
 
 def medians(calls: Mapping[str, Call], rounds: int = 15, seconds_per_round: float = 0.01) -> dict[str, float]:
-    """Seconds of one call of each, as the median over the rounds of the mean within a round.
+    """Seconds of one call of each: the medians of `turns`, which has the same arguments."""
+    return {name: statistics.median(values) for name, values in turns(calls, rounds, seconds_per_round).items()}
+
+
+def turns(calls: Mapping[str, Call], rounds: int = 15, seconds_per_round: float = 0.01) -> dict[str, list[float]]:
+    """Seconds of one call of each in every round, as the mean within the round.
 
     Args:
         calls: name -> call.
@@ -36,7 +41,13 @@ def medians(calls: Mapping[str, Call], rounds: int = 15, seconds_per_round: floa
             for _ in range(repeats[name]):
                 call()
             samples[name].append((time.perf_counter() - start) / repeats[name])
-    return {name: statistics.median(values) for name, values in samples.items()}
+    return samples
+
+
+def spread(samples: Sequence[float]) -> float:
+    """How much the middle half of the samples differ, as a share of their median."""
+    middle = sorted(samples)[len(samples) // 4 : -(len(samples) // 4) or None]
+    return (middle[-1] - middle[0]) / statistics.median(samples)
 
 
 def settle() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import limits
 import numpy as np
-from interleaved import medians
+from interleaved import spread, turns
 from operands import Values
 from peers import Peer, Prepared
 from suites import Case
@@ -49,6 +50,7 @@ class Line:
         threads: number of threads, ours and the peers'.
         microseconds: of one call of ours.
         rate: 10^9 multiply-accumulates or elements a second.
+        spread: how much our times in the middle half of the turns differ, as a share of the median.
         peers: name -> result, of those that have the operator.
         port_share: share of the limit of vpmaddwd; for convolutions and products.
         read_share: bytes of weights a second as a share of what the memory level `read_level` delivers; for products of
@@ -67,6 +69,7 @@ class Line:
     threads: int
     microseconds: float
     rate: float
+    spread: float
     peers: Mapping[str, PeerResult]
     port_share: float | None = None
     read_share: float | None = None
@@ -142,7 +145,8 @@ def measure(
     prepared, failures = _prepare(case, values, threads, peers)
     chosen = _limits(case, values, threads)
     calls = {"ours": ours, **{name: entry.call for name, entry in prepared.items()}}
-    seconds = medians({**calls, **{f"limit {name}": limit.call for name, limit in chosen.items()}}, rounds)
+    samples = turns({**calls, **{f"limit {name}": limit.call for name, limit in chosen.items()}}, rounds)
+    seconds = {name: statistics.median(values) for name, values in samples.items()}
     amounts = {
         "port_share": operator.operations,
         "read_share": values["b"].nbytes if "b" in values else 0,
@@ -160,6 +164,7 @@ def measure(
         threads,
         seconds["ours"] * 1e6,
         operator.operations / seconds["ours"] / 1e9,
+        spread(samples["ours"]),
         {name: _result(entry, seconds[name], expected["output"]) for name, entry in prepared.items()},
         **shares,
         read_level=level,

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 WIDTH = 100
+#: A spread from which on a line is doubtful: something else ran on the machine.
+UNSTEADY = 0.1
 #: peer -> how tables call it
 _SHORT = {
     "onnxruntime": "ort",
@@ -91,6 +93,9 @@ def _summary(lines: Sequence[Line]) -> str:
     for name in dict.fromkeys(name for line in lines for name in line.failures):
         texts = [line.failures[name] for line in lines if name in line.failures]
         rows.append(f"  {name} failed at {len(texts)} of {len(lines)}, with {texts[0].splitlines()[0][:60]!r}")
+    unsteady = sum(line.spread > UNSTEADY for line in lines)
+    if unsteady:
+        rows.append(f"  unsteady: in {unsteady} of {len(lines)}, our turns differ by more than {UNSTEADY * 100:.0f} %")
     return "\n".join([*rows, ""])
 
 

@@ -132,6 +132,8 @@ def test_turns() -> None:
     seconds = part("interleaved").medians(calls, rounds=2, seconds_per_round=1e-6)
     assert set(seconds) == set(calls)
     assert all(value > 0 for value in seconds.values())
+    assert part("interleaved").spread([1, 2, 2, 2, 2, 2, 2, 9]) == 0
+    assert part("interleaved").spread([1.0, 2.0, 3.0, 4.0]) == pytest.approx(0.4)
     assert seen.index("second") < len(seen) - 1 - seen[::-1].index("first")
 
 

@@ -111,7 +111,7 @@ def test_nothing_to_hide(tiny: str) -> None:
         (["--types", "u8s9"], "unknown 'u8s9'; accepted: u8s8, u8u8, s8s8"),
         (["--threads", "0"], "'0' is no integer of at least 1"),
         (["--compare", "README.md"], "This is no result of run.py --json."),
-        (["--peers", "cudnn"], "unknown 'cudnn'; accepted: onnxruntime, litert"),
+        (["--peers", "cudnn"], "unknown 'cudnn'; accepted: onnxruntime, onnxruntime-precise"),
     ],
 )
 def test_wrong_arguments(arguments: list[str], words: str) -> None:
