@@ -130,12 +130,12 @@ def schedule_accumulate(
         requantize = state.get_sblock(last)
         state.compute_at(requantize, innermost, preserve_unit_loops=True)
         *_, own_tile, own_channels = _spatial_tail(state, requantize, operator)
-        write_out(state, own_tile, own_channels)
+        write_out(state, form.vector, own_tile, own_channels)
         _schedule_moves_out(state, operator, form, tile, loops.channels)
     elif "output" in names:
         _schedule_moves_out(state, operator, form, tile, loops.channels)
     else:
-        write_out(state, tile, loops.channels)
+        write_out(state, form.vector, tile, loops.channels)
     state.compute_at(accumulate, innermost, preserve_unit_loops=True)
     _schedule_reduction(state, accumulate, operator, form, knobs, intrinsic)
     for block in names:
@@ -207,10 +207,12 @@ def _spatial_tail(state: Schedule, block: Any, operator: Convolution | MatrixMul
     return (loops[-4], loops[-1]) if isinstance(operator, Convolution) else (loops[-3], loops[-1])
 
 
-def write_out(state: Schedule, tile: Any, channels: Any) -> None:
-    """All positions of a tile written out, their channels as one vector."""
+def write_out(state: Schedule, vector: int, tile: Any, channels: Any) -> None:
+    """All positions of a tile written out, whole vectors of channels."""
+    vectors, lane = state.split(channels, [None, vector])
     state.unroll(tile)
-    state.vectorize(channels)
+    state.unroll(vectors)
+    state.vectorize(lane)
 
 
 def _schedule_moves_out(

@@ -27,7 +27,8 @@ version = 1
 #: knob -> (default, smallest, largest)
 knobs: Mapping[str, tuple[int, int, int]] = {
     "tile": (4, 1, 8),  # columns (NHWC) or vectors of columns (NCHW) that share the vectors of the filter
-    "chunk_bytes": (65_536, 4096, 2**31 - 1),  # packed input of a chunk of rows
+    "blocks": (4, 1, 16),  # NHWC: vectors of channels that are packed together
+    "chunk_bytes": (262_144, 4096, 2**31 - 1),  # packed input of a chunk of rows
     "unroll": (16, 1, 64),  # taps of the filter that are written out
     "serial_operations": (200_000, 0, 2**31 - 1),  # an operator with fewer multiply-accumulates runs in one thread
 }
@@ -46,7 +47,8 @@ def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...
     """All tiles, and several sizes of the chunks."""
     return {
         "tile": tuple(range(1, 9)),
-        "chunk_bytes": (16_384, 32_768, 65_536, 131_072, 262_144, 1_048_576),
+        "blocks": (1, 2, 3, 4, 6, 8),
+        "chunk_bytes": (32_768, 65_536, 131_072, 262_144, 524_288),
         "unroll": (1, 3, 16, 32),
     }
 
@@ -101,10 +103,12 @@ class _Moves:
         accumulate = state.get_sblock("accumulate")
         consumer = self._consumer()
         batch, channels, rows, columns, lane = self._consumer_loops(consumer)
-        chunk, row = state.split(rows, [None, self._chunk_rows(rows)])
+        together = self._blocks(channels)
+        panel, block = state.split(channels, [None, together])
+        chunk, row = state.split(rows, [None, self._chunk_rows(rows, together)])
         outer, tile = state.split(columns, [None, form.tile])
-        state.reorder(batch, chunk, channels, row, outer, tile, lane)
-        tasks = state.fuse(batch, chunk, channels)
+        state.reorder(batch, chunk, panel, block, row, outer, tile, lane)
+        tasks = state.fuse(batch, chunk, panel)
         if self.parallel:
             state.parallel(tasks)
         has_output = "output" in self.names
@@ -112,11 +116,11 @@ class _Moves:
             requantize = state.get_sblock("requantize")
             state.compute_at(requantize, outer, preserve_unit_loops=True)
             loops = state.get_loops(requantize)
-            write_out(state, loops[-2 if form.along_columns else -4], loops[-1])
+            write_out(state, form.lanes, loops[-2 if form.along_columns else -4], loops[-1])
         if has_output:
             state.unroll(tile)
         else:
-            write_out(state, tile, lane)
+            write_out(state, form.lanes, tile, lane)
         state.compute_at(accumulate, outer, preserve_unit_loops=True)
         if self._is_packed_by_task():
             state.compute_at(state.get_sblock("centred"), tasks, preserve_unit_loops=True)
@@ -144,15 +148,21 @@ class _Moves:
             blocks = state.fuse(channels[0], blocks)
         return batch, blocks, rows, columns, lane
 
-    def _chunk_rows(self, rows: Any) -> int:
+    def _blocks(self, channels: Any) -> int:
+        """Vectors of channels of one task: a divisor of their number. Together they fill a line of the cache."""
+        extent = int(self.state.get(channels).extent)
+        largest = 1 if self.form.along_columns else self.knobs["blocks"]
+        return max(size for size in range(1, largest + 1) if extent % size == 0)
+
+    def _chunk_rows(self, rows: Any, blocks: int) -> int:
         """Rows of the output whose packed input stays in the cache: a divisor of their number."""
         extent = int(self.state.get(rows).extent)
-        width = self.operator.input_spatial[-1] * (1 if self.form.along_columns else self.form.lanes)
+        width = self.operator.input_spatial[-1] * (1 if self.form.along_columns else self.form.lanes * blocks)
         strides = self.operator.strides or (1,)
         stride = strides[0] if len(strides) > 1 else 1
         channels = self.operator.filter_channels
         largest = max(1, self.knobs["chunk_bytes"] // (4 * width * stride * channels))
-        tasks = self.operator.batch * -(-self.operator.output_channels // self.form.lanes)
+        tasks = self.operator.batch * -(-self.operator.output_channels // (self.form.lanes * blocks))
         largest = min(largest, max(1, extent * tasks // TASKS))
         return max(size for size in range(1, extent + 1) if extent % size == 0 and size <= largest)
 

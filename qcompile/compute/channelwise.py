@@ -75,9 +75,10 @@ def _centred_input(build: Builder, geometry: ChannelwiseGeometry) -> te.Tensor:
     last = operator.channels_last
     raw = build.raw("input", (operator.batch, *((height, width, operator.channels) if last
                                                 else (operator.channels, height, width))))  # fmt: skip
-    zero_point = build.scalar_or_vector("input_zero_point", "int32" if form.pairs == 2 else "int16")
+    dtype = "int32" if form.pairs == 2 else "int16"
+    zero_point = build.scalar_or_vector("input_zero_point", dtype)
 
-    def one(n: Any, row: Any, column: Any, channel: Any, valid: list[Any], dtype: str) -> Any:
+    def one(n: Any, row: Any, column: Any, channel: Any, valid: list[Any]) -> Any:
         """The centred element at a position of the padded input."""
         inside = [*geometry.inside(0, row), *geometry.inside(1, column), *valid]
         h, w = row - geometry.start_padding[0], column - geometry.start_padding[1]
@@ -85,13 +86,11 @@ def _centred_input(build: Builder, geometry: ChannelwiseGeometry) -> te.Tensor:
         return select(inside, value.astype(dtype) - zero_point(0), tirx.const(0, dtype))
 
     def element(n: Any, row: Any, column: Any, channel: Any, valid: list[Any]) -> Any:
+        low = one(n, row, column, channel, valid)
         if form.pairs == 1:
-            return one(n, row, column, channel, valid, "int16")
+            return low
         down, right = geometry.pair_offset
-        low = one(n, row, column, channel, valid, "int32")
-        high = one(n, row + down, column + right, channel, valid, "int32")
-        return tirx.bitwise_or(tirx.shift_left(high, tirx.const(16, "int32")),
-                               tirx.bitwise_and(low, tirx.const(0xFFFF, "int32")))  # fmt: skip
+        return _pair(low, one(n, row + down, column + right, channel, valid))
 
     def along_channels(n: Any, r: Any, x: Any, c: Any, b: Any, i: Any) -> Any:
         output_channel, valid = channel_of_lane(blocks, 0, b, i)
@@ -110,6 +109,13 @@ def _centred_input(build: Builder, geometry: ChannelwiseGeometry) -> te.Tensor:
         operator.batch, geometry.rows, geometry.centred_columns, geometry.filter_channels, blocks.blocks, form.lanes,
     )  # fmt: skip
     return te.compute(shape, along_channels, name="centred")
+
+
+def _pair(low: Any, high: Any) -> Any:
+    """Two int16, given as int32, in the halves of an int32."""
+    return tirx.bitwise_or(
+        tirx.shift_left(high, tirx.const(16, "int32")), tirx.bitwise_and(low, tirx.const(0xFFFF, "int32"))
+    )
 
 
 def _packed_filter(build: Builder, geometry: ChannelwiseGeometry) -> te.Tensor:
