@@ -83,7 +83,6 @@ def _time_kernel(kernel: Kernel, threads: int, seconds: float, seed: int) -> Tim
 
     samples = time_calls(call, seconds)
     median = statistics.median(samples)
-    middle = sorted(samples)[len(samples) // 4 : -(len(samples) // 4) or None]
     is_accumulating = isinstance(kernel.operator, (Convolution, MatrixMultiply))
     return Timing(
         kernel.name,
@@ -91,7 +90,7 @@ def _time_kernel(kernel: Kernel, threads: int, seconds: float, seed: int) -> Tim
         kernel.variant.target,
         threads,
         median,
-        (middle[-1] - middle[0]) / median,
+        spread_of(samples),
         len(samples),
         kernel.operator.operations,
         "MAC" if is_accumulating else "element",
@@ -109,3 +108,9 @@ def time_calls(call: Callable[[], None], seconds: float, least: int = 5) -> list
         call()
         samples.append(time.perf_counter() - start)
     return samples
+
+
+def spread_of(samples: Sequence[float]) -> float:
+    """(slowest - fastest) / median of the middle half of the samples."""
+    middle = sorted(samples)[len(samples) // 4 : -(len(samples) // 4) or None]
+    return (middle[-1] - middle[0]) / statistics.median(samples)

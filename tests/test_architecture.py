@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "overflow": {"errors", "spec"},
     "intrinsics": set(),
     "packing": {"errors", "spec", "compute"},
-    "records": {"errors", "spec", "resources", "hardware", "schedules"},
+    "records": {"errors", "files", "spec", "resources", "hardware", "schedules", "runtime"},
     "lowering": {"errors", "compute", "hardware"},
     "runtime": {"errors", "files", "spec"},
     "linking": {"errors", "cache", "toolchain"},

@@ -100,7 +100,7 @@ def test_json(cli: Cli, kind: str, request: pytest.FixtureRequest) -> None:
 
 def test_refused_rules(cli: Cli, operators: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = records.Choice("cpu_plain", 3, {}, "rule", (("cpu_fast", "it needs [more] channels"),))
-    monkeypatch.setattr(records, "find", lambda operator, hardware: choice)
+    monkeypatch.setattr(records, "find", lambda *_: choice)
     text = cli("explain", operators, "--kernel", "conv").stdout
     assert "cpu_plain, version 3" in text
     assert "cpu_fast: it needs [more] channels" in text
@@ -109,7 +109,7 @@ def test_refused_rules(cli: Cli, operators: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_rule_applies(cli: Cli, operators: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(operator: Any, hardware: Any) -> None:
+    def refuse(*_: Any) -> None:
         raise NotApplicable("no rule likes it")
 
     monkeypatch.setattr(records, "find", refuse)
@@ -150,8 +150,8 @@ def test_stage_of_a_bundle(cli: Cli, one_kernel: Path, monkeypatch: pytest.Monke
     assert result.stderr == ""
     find = records.find
 
-    def other(operator: Any, hardware: Any) -> Any:
-        found = find(operator, hardware)
+    def other(*arguments: Any) -> Any:
+        found = find(*arguments)
         return records.Choice(found.rule, found.version, {**found.knobs, "tile": 1}, found.source)
 
     monkeypatch.setattr(records, "find", other)

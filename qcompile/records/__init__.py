@@ -1,0 +1,30 @@
+"""Records of tuning, and what follows from them: which rule and which numbers schedule an operator, and why."""
+
+from __future__ import annotations
+
+from .choice import Choice, check_knobs, find, load_rule
+from .file import RecordFile, append, load, parse_lines, read, rewrite
+from .record import STATUSES, Key, Point, Record
+from .selection import best_of_each, latest, merged, pruned, ranked
+
+__all__ = [
+    "STATUSES",
+    "Choice",
+    "Key",
+    "Point",
+    "Record",
+    "RecordFile",
+    "append",
+    "best_of_each",
+    "check_knobs",
+    "find",
+    "latest",
+    "load",
+    "load_rule",
+    "merged",
+    "parse_lines",
+    "pruned",
+    "ranked",
+    "read",
+    "rewrite",
+]

@@ -1,0 +1,114 @@
+"""The search: which candidate comes next. It knows points and times; neither TVM nor clocks.
+
+First the defaults, so that there is a baseline; then points that lie far from each other; then, in turns, the points
+where a model expects the most, and neighbours of the best. Equal questions get equal answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from .surrogate import expected_improvements
+
+Points = npt.NDArray[np.float64]
+
+#: so many points are spread over the space before the model is asked
+_SPREAD = 10
+#: one in so many of the later points is a neighbour of the best
+_NEIGHBOUR_EVERY = 4
+#: what a failure counts as, in units of the slowest time
+_FAILURE = 1.5
+
+
+class Search:
+    """Proposes points of a finite space, each at most once.
+
+    Args:
+        coordinates: float64[points, axes], every axis in 0 to 1.
+        default_count: the first so many points are asked for first.
+    """
+
+    def __init__(self, coordinates: Points, default_count: int = 1):
+        self._coordinates = coordinates
+        self._default_count = default_count
+        self._is_open = np.ones(len(coordinates), bool)
+        self._times: dict[int, float | None] = {}
+        self._asked = 0
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether every point was asked for, or told."""
+        return not self._is_open.any()
+
+    def tell(self, point: int, seconds: float | None) -> None:
+        """The time of a point; None where it failed. A point that was not asked for is not asked for any more."""
+        self._close(point)
+        self._times[point] = seconds
+
+    def ask(self, count: int) -> list[int]:
+        """At most `count` new points; fewer where the space is exhausted."""
+        points: list[int] = []
+        believed: dict[int, float] = {}
+        while len(points) < count and not self.is_exhausted:
+            point = self._next(believed)
+            self._close(point)
+            points.append(point)
+        return points
+
+    def _close(self, point: int) -> None:
+        self._asked += int(self._is_open[point])
+        self._is_open[point] = False
+
+    def _next(self, believed: dict[int, float]) -> int:
+        for point in range(self._default_count):
+            if self._is_open[point]:
+                return point
+        measured = [point for point, seconds in self._times.items() if seconds is not None]
+        if self._asked < self._default_count + _SPREAD or len(measured) < 2:
+            return self._farthest()
+        if self._asked % _NEIGHBOUR_EVERY == 0:
+            return self._neighbour(measured)
+        return self._most_promising(believed)
+
+    def _farthest(self) -> int:
+        """The open point whose nearest closed point is the farthest away."""
+        closed = self._coordinates[~self._is_open]
+        if not len(closed):
+            return 0
+        open_points = np.flatnonzero(self._is_open)
+        distances = _distances(self._coordinates[open_points], closed).min(axis=1)
+        return int(open_points[np.argmax(distances)])
+
+    def _neighbour(self, measured: Sequence[int]) -> int:
+        """The open point that is nearest to the best point."""
+        best = min(measured, key=lambda point: (self._times[point], point))
+        open_points = np.flatnonzero(self._is_open)
+        distances = _distances(self._coordinates[open_points], self._coordinates[[best]])[:, 0]
+        return int(open_points[np.argmin(distances)])
+
+    def _most_promising(self, believed: dict[int, float]) -> int:
+        """The open point with the largest expected improvement; it is then believed to turn out as expected."""
+        times = [seconds for seconds in self._times.values() if seconds is not None]
+        failure = math.log(max(times) * _FAILURE)
+        known = {point: failure if seconds is None else math.log(seconds) for point, seconds in self._times.items()}
+        known |= believed
+        open_points = np.flatnonzero(self._is_open)
+        gains, expected = expected_improvements(
+            self._coordinates[list(known)], np.array(list(known.values())), self._coordinates[open_points]
+        )
+        position = int(np.argmax(gains))
+        point = int(open_points[position])
+        believed[point] = float(expected[position])
+        return point
+
+
+def _distances(first: Points, second: Points) -> Points:
+    """float64[len(first), len(second)]: sums of the absolute differences."""
+    distances = np.zeros((len(first), len(second)))
+    for axis in range(first.shape[1]):
+        distances += np.abs(first[:, axis, None] - second[None, :, axis])
+    return distances
