@@ -5,7 +5,7 @@ from __future__ import annotations
 from .choice import Choice, check_knobs, find, load_rule
 from .file import RecordFile, append, load, parse_lines, read, rewrite
 from .record import STATUSES, Key, Point, Record
-from .selection import best_of_each, latest, merged, pruned, ranked
+from .selection import best_of_each, comparison, latest, merged, pruned, ranked, speed
 
 __all__ = [
     "STATUSES",
@@ -17,6 +17,7 @@ __all__ = [
     "append",
     "best_of_each",
     "check_knobs",
+    "comparison",
     "find",
     "latest",
     "load",
@@ -27,4 +28,5 @@ __all__ = [
     "ranked",
     "read",
     "rewrite",
+    "speed",
 ]

@@ -11,11 +11,10 @@ import numpy as np
 
 from .. import hardware, pipeline
 from ..errors import LoweringError, QCompileError
-from ..reference.random_values import random_values
 from ..records import Choice
+from ..reference.random_values import random_values
 from ..requests import Request
 from ..spec import Operator, naming
-from ..spec.tensor import TensorRole
 
 MAXIMUM_CAUSE = 300
 
@@ -59,11 +58,6 @@ def constants_of(operator: Operator, names: list[str], seed: int) -> dict[str, A
     """Random values of the constant tensors: whole ranges, so that a kernel that saturates is found out."""
     values = random_values(operator, np.random.default_rng([seed, 0]))
     return {name: values[name] for name in names}
-
-
-def parameters_of(operator: Operator) -> list[TensorRole]:
-    """All tensors of an operator but the data."""
-    return [tensor for tensor in operator.tensors if tensor.role != "data"]
 
 
 def cause_of(error: BaseException) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..errors import NotApplicable
 from ..hardware import Hardware
-from ..records import Point, load_rule
+from ..records import Point, find, load_rule
 from ..records.choice import default_knobs
 from ..spec import Operator
 
@@ -41,7 +41,7 @@ class Space:
 
     Args:
         candidates: all of them, each once; the defaults come first.
-        default_count: how many candidates are the default of a rule; the first is what is taken without records.
+        default_count: how many candidates are defaults; the first is what is taken without the user's records.
         coordinates: float64[candidates, axes]: where they lie, every axis in 0 to 1; near candidates are alike.
     """
 
@@ -50,35 +50,34 @@ class Space:
     coordinates: npt.NDArray[np.float64]
 
 
-def space_of(operator: Operator, hardware: Hardware, seed: int = 0) -> Space:
+def space_of(operator: Operator, hardware: Hardware, constants: Collection[str] = frozenset(), seed: int = 0) -> Space:
     """The space of an operator.
 
     Args:
         operator: the operator.
         hardware: the target; all of its rules that apply take part.
+        constants: names of the tensors that are fixed.
         seed: of the sample, where the space is larger than `MAXIMUM_POINTS`.
 
     Raises:
         NotApplicable: no rule applies.
     """
-    defaults: list[Candidate] = []
+    present = find(operator, hardware, constants)
+    defaults = [Candidate(present.rule, present.version, present.knobs)]
     others: list[Candidate] = []
-    reasons = []
     for name in hardware.rules:
         rule = load_rule(name)
         try:
             rule.check(operator, hardware)
-        except NotApplicable as error:
-            reasons.append(f"{name}: {error.reason}")
+        except NotApplicable:
             continue
         _, default = default_knobs(name, hardware)
         defaults.append(Candidate(name, rule.version, default))
         axes = rule.space(operator, hardware)
         others += [Candidate(name, rule.version, {**default, **knobs}) for knobs in _grid(axes, seed)]
-    if not defaults:
-        raise NotApplicable(f"no schedule rule of {hardware.name} applies to {operator.name} ({'; '.join(reasons)})")
-    distinct = list({candidate.point: candidate for candidate in (*defaults, *others)}.values())
-    return Space(distinct, len(defaults), _coordinates(distinct))
+    first = {candidate.point: candidate for candidate in defaults}
+    distinct = list({**first, **{candidate.point: candidate for candidate in others}}.values())
+    return Space(distinct, len(first), _coordinates(distinct))
 
 
 def _grid(axes: Mapping[str, Sequence[int]], seed: int) -> list[dict[str, int]]:
