@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .runtime.kernel import Kernel
-from .spec import Convolution, MatrixMultiply
+from .spec import Convolution, MatrixMultiply, Operator
 from .verification import kernel_values
 
 
@@ -83,7 +83,6 @@ def _time_kernel(kernel: Kernel, threads: int, seconds: float, seed: int) -> Tim
 
     samples = time_calls(call, seconds)
     median = statistics.median(samples)
-    is_accumulating = isinstance(kernel.operator, (Convolution, MatrixMultiply))
     return Timing(
         kernel.name,
         kernel.operator.name,
@@ -93,7 +92,7 @@ def _time_kernel(kernel: Kernel, threads: int, seconds: float, seed: int) -> Tim
         spread_of(samples),
         len(samples),
         kernel.operator.operations,
-        "MAC" if is_accumulating else "element",
+        unit_of(kernel.operator),
     )
 
 
@@ -114,3 +113,8 @@ def spread_of(samples: Sequence[float]) -> float:
     """(slowest - fastest) / median of the middle half of the samples."""
     middle = sorted(samples)[len(samples) // 4 : -(len(samples) // 4) or None]
     return (middle[-1] - middle[0]) / statistics.median(samples)
+
+
+def unit_of(operator: Operator) -> str:
+    """What an operator's operations are: "MAC" or "element"."""
+    return "MAC" if isinstance(operator, (Convolution, MatrixMultiply)) else "element"

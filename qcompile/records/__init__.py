@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .choice import Choice, check_knobs, find, load_rule
-from .file import RecordFile, append, load, parse_lines, read, rewrite
+from .choice import Choice, check_knobs, find, is_current, load_rule
+from .export import export
+from .file import RecordFile, append, load, parse_lines, read, rewrite, write
 from .record import STATUSES, Key, Point, Record
 from .selection import best_of_each, comparison, latest, merged, pruned, ranked, speed
 
@@ -18,7 +19,9 @@ __all__ = [
     "best_of_each",
     "check_knobs",
     "comparison",
+    "export",
     "find",
+    "is_current",
     "latest",
     "load",
     "load_rule",
@@ -29,4 +32,5 @@ __all__ = [
     "read",
     "rewrite",
     "speed",
+    "write",
 ]

@@ -140,6 +140,14 @@ def obstacle(record: Record, applicable: Collection[str]) -> str | None:
     return None
 
 
+def is_current(record: Record) -> bool:
+    """Whether the rule of a record is there, in the same version, and has its knobs."""
+    try:
+        return obstacle(record, (record.rule,)) is None
+    except UnknownNameError:
+        return False
+
+
 def _best_fitting(
     file: RecordFile,
     operator: Operator,

@@ -13,7 +13,7 @@ from ..records import Record
 from ..records.record import now
 from ..requests import Request
 from ..runtime import cpu_features
-from ..spec import Convolution, MatrixMultiply
+from ..timing import unit_of
 from .laboratory import Laboratory, Outcome, Task
 from .report import KernelReport, Progress
 from .search import Search
@@ -143,15 +143,20 @@ class Session:
         """What is known now."""
         operator = self.request.operator
         return KernelReport(
-            self.request.name, operator.name, self._constants, operator.operations, self.unit, self._settings.threads,
-            self.best, self.default, dict(self.statuses), self.trials - self._resumed, self._resumed,
-            len(self.space.candidates), self.stopped or "it was interrupted",
-        )  # fmt: skip
-
-    @property
-    def unit(self) -> str:
-        """What its operations are: "MAC" or "element"."""
-        return "MAC" if isinstance(self.request.operator, (Convolution, MatrixMultiply)) else "element"
+            name=self.request.name,
+            kernel=operator.name,
+            constants=self._constants,
+            operations=operator.operations,
+            unit=unit_of(operator),
+            threads=self._settings.threads,
+            best=self.best,
+            default=self.default,
+            statuses=dict(self.statuses),
+            trials_new=self.trials - self._resumed,
+            trials_resumed=self._resumed,
+            space=len(self.space.candidates),
+            stopped=self.stopped,
+        )
 
     def _task(self) -> Task:
         settings = self._settings
@@ -230,8 +235,9 @@ def _versions() -> dict[str, str]:
 def progress_of(session: Session, number: int, count: int, remaining: float | None, step: str) -> Progress:
     """Where a session stands, for people."""
     best, default = session.best, session.default
+    operator = session.request.operator
     return Progress(
-        number, count, session.request.name, session.request.operator.operations, session.unit, session.trials,
+        number, count, session.request.name, operator.operations, unit_of(operator), session.trials,
         session.budget, best.seconds if best else None, default.seconds if default else None,
         dict(session.statuses), remaining, step,
     )  # fmt: skip
