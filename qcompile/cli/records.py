@@ -74,14 +74,12 @@ def best(files: tuple[str, ...], as_json: bool) -> None:
         output.print_json({"records": [_plain(record) for record in found]})
         return
     output.print_table(
-        {"kernel": "left", "target": "left", "threads": "right", "median µs": "right", "rate": "right", "rule": "left",
-         "knobs": "left"},
+        {"kernel": "left", "target": "left", "threads": "right", "median µs": "right", "rate": "right", "rule": "left"},
         [
-            (record.kernel, record.target, record.threads, _microseconds(record), _rate(record), record.rule,
-             _knobs(record))
+            (record.kernel, record.target, record.threads, _microseconds(record), _rate(record), record.rule)
             for record in found
         ],
-    )  # fmt: skip
+    )
 
 
 @command.command(epilog=output.examples("qcompile records merge here.json there.json -o all.json"))
@@ -185,15 +183,14 @@ def _print_group(own: Sequence[Record]) -> None:
     ]
     output.print_fields(fields, indent=2)
     output.print_table(
-        {"rule": "left", "knobs": "left", "median µs": "right", "rate": "right", "result": "left", "date": "left"},
+        {"rule": "left", "knobs": "left", "median µs": "right", "rate": "right", "result": "left"},
         [
             (
-                f"{record.rule} v{record.rule_version}",
+                f"{record.rule} {record.rule_version}",
                 _knobs(record),
                 _microseconds(record),
                 _rate(record),
                 record.stage if record.is_ok else f"{record.status}: {record.cause}",
-                record.date,
             )
             for record in own
         ],

@@ -62,6 +62,7 @@ class Laboratory:
         self._builder = Worker("builder", self._folder)
         self._runner = Worker("runner", self._folder)
         self._lives = {"builder": 0, "runner": 0}
+        self._opened: set[str] = set()
         self._time_limit = time_limit
         self._task: Task | None = None
         self._known: dict[str, Outcome] = {}
@@ -90,8 +91,7 @@ class Laboratory:
         """
         self._task = task
         self._known = dict(known)
-        self._builder.stop()
-        self._runner.stop()
+        self._opened.clear()
 
     def measure(self, candidates: Sequence[Candidate], best: float | None) -> Iterator[tuple[int, Outcome]]:
         """Builds all candidates, then measures one after the other.
@@ -148,23 +148,29 @@ class Laboratory:
             TuningError: it cannot.
         """
         self._lives[role] += count
-        if worker.is_running and self._lives[role] <= _WORKER_LIFE:
+        if self._lives[role] > _WORKER_LIFE:
+            worker.stop()
+        if not worker.is_running:
+            worker.start()
+            self._lives[role] = count
+            self._opened.discard(role)
+        if role in self._opened:
             return
-        worker.stop()
-        worker.start()
-        self._lives[role] = count
         assert self._task is not None
         task = self._task
         message = {"do": "open", "kernel": task.kernel, "constants": list(task.constants), "target": task.target,
                    "seed": task.seed}  # fmt: skip
         try:
             worker.ask(message)
-            worker.answer(_OPENING_LIMIT)
+            answer = worker.answer(_OPENING_LIMIT)
         except WorkerFailure as failure:
+            answer = {"cause": failure.cause}
+        if "cause" in answer:
             raise TuningError(
-                f"The {role} for {task.kernel} does not start: {failure.cause}.",
+                f"The {role} for {task.kernel} does not start: {answer['cause']}.",
                 remedy="`qcompile targets` says whether kernels can be compiled here",
-            ) from failure
+            )
+        self._opened.add(role)
 
     def _build(self, candidates: Sequence[Candidate]) -> dict[int, Outcome]:
         """By number: "ok" with the code, or a failure. Who broke the builder is found out one by one."""

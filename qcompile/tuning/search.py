@@ -12,14 +12,16 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from .surrogate import expected_improvements
+from .surrogate import Surrogate
 
 Points = npt.NDArray[np.float64]
 
 #: so many points are spread over the space before the model is asked
-_SPREAD = 10
+_SPREAD = 14
 #: one in so many of the later points is a neighbour of the best
-_NEIGHBOUR_EVERY = 4
+_NEIGHBOUR_EVERY = 8
+#: the model is fitted to so many points at most
+_MODELLED = 200
 #: what a failure counts as, in units of the slowest time
 _FAILURE = 1.5
 
@@ -38,6 +40,7 @@ class Search:
         self._is_open = np.ones(len(coordinates), bool)
         self._times: dict[int, float | None] = {}
         self._asked = 0
+        self._surrogate: Surrogate | None = None
 
     @property
     def is_exhausted(self) -> bool:
@@ -52,9 +55,9 @@ class Search:
     def ask(self, count: int) -> list[int]:
         """At most `count` new points; fewer where the space is exhausted."""
         points: list[int] = []
-        believed: dict[int, float] = {}
+        self._surrogate = None
         while len(points) < count and not self.is_exhausted:
-            point = self._next(believed)
+            point = self._next()
             self._close(point)
             points.append(point)
         return points
@@ -63,7 +66,7 @@ class Search:
         self._asked += int(self._is_open[point])
         self._is_open[point] = False
 
-    def _next(self, believed: dict[int, float]) -> int:
+    def _next(self) -> int:
         for point in range(self._default_count):
             if self._is_open[point]:
                 return point
@@ -72,7 +75,7 @@ class Search:
             return self._farthest()
         if self._asked % _NEIGHBOUR_EVERY == 0:
             return self._neighbour(measured)
-        return self._most_promising(believed)
+        return self._most_promising()
 
     def _farthest(self) -> int:
         """The open point whose nearest closed point is the farthest away."""
@@ -90,20 +93,27 @@ class Search:
         distances = _distances(self._coordinates[open_points], self._coordinates[[best]])[:, 0]
         return int(open_points[np.argmin(distances)])
 
-    def _most_promising(self, believed: dict[int, float]) -> int:
+    def _most_promising(self) -> int:
         """The open point with the largest expected improvement; it is then believed to turn out as expected."""
+        if self._surrogate is None:
+            self._surrogate = self._fitted()
+        open_points = np.flatnonzero(self._is_open)
+        gains, expected = self._surrogate.expected_improvements(self._coordinates[open_points])
+        position = int(np.argmax(gains))
+        point = int(open_points[position])
+        self._surrogate.believe(self._coordinates[point], float(expected[position]))
+        return point
+
+    def _fitted(self) -> Surrogate:
+        """The model of what is known; of very many points of the best half, and a sample of the others."""
         times = [seconds for seconds in self._times.values() if seconds is not None]
         failure = math.log(max(times) * _FAILURE)
         known = {point: failure if seconds is None else math.log(seconds) for point, seconds in self._times.items()}
-        known |= believed
-        open_points = np.flatnonzero(self._is_open)
-        gains, expected = expected_improvements(
-            self._coordinates[list(known)], np.array(list(known.values())), self._coordinates[open_points]
-        )
-        position = int(np.argmax(gains))
-        point = int(open_points[position])
-        believed[point] = float(expected[position])
-        return point
+        points = sorted(known, key=lambda point: (known[point], point))
+        if len(points) > _MODELLED:
+            half = _MODELLED // 2
+            points = [*points[:half], *points[half :: -(-(len(points) - half) // half)]]
+        return Surrogate(self._coordinates[points], np.array([known[point] for point in points]))
 
 
 def _distances(first: Points, second: Points) -> Points:

@@ -77,7 +77,7 @@ def space_of(operator: Operator, hardware: Hardware, constants: Collection[str] 
         others += [Candidate(name, rule.version, {**default, **knobs}) for knobs in _grid(axes, seed)]
     first = {candidate.point: candidate for candidate in defaults}
     distinct = list({**first, **{candidate.point: candidate for candidate in others}}.values())
-    return Space(distinct, len(first), _coordinates(distinct))
+    return Space(distinct, len(first), coordinates_of(distinct))
 
 
 def _grid(axes: Mapping[str, Sequence[int]], seed: int) -> list[dict[str, int]]:
@@ -97,7 +97,7 @@ def _grid(axes: Mapping[str, Sequence[int]], seed: int) -> list[dict[str, int]]:
     return sampled
 
 
-def _coordinates(candidates: Sequence[Candidate]) -> npt.NDArray[np.float64]:
+def coordinates_of(candidates: Sequence[Candidate]) -> npt.NDArray[np.float64]:
     """An axis for each rule and for each knob of each rule, between its least and its greatest value.
 
     Knobs are sizes: twice as much is one step, so that the axes are logarithmic. What a rule lacks is 0.

@@ -9,59 +9,90 @@ import numpy.typing as npt
 
 Numbers = npt.NDArray[np.float64]
 
-#: reach of a measurement, in units of an axis; the likeliest is taken
-_LENGTHS = (0.15, 0.3, 0.6, 1.2)
+#: how far a measurement reaches, in units of an axis; the likeliest is taken for each axis
+_LENGTHS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+_FIRST_LENGTH = 0.4
+#: the logarithm of a length is about normally distributed around the first one, with this deviation
+_LENGTH_DEVIATION = 1.0
 #: what repeated measurements differ by, in standard deviations of all
 _NOISE = 0.05
 
 
-def expected_improvements(known: Numbers, values: Numbers, unknown: Numbers) -> tuple[Numbers, Numbers]:
-    """How much better than the best value each unknown point may be, and its expected value.
+class Surrogate:
+    """A process with a Matérn covariance (nu = 5/2), with lengths that suit some known points.
 
     Args:
         known: float64[n, axes], n >= 2: points with values.
         values: float64[n]: smaller is better.
-        unknown: float64[m, axes].
-
-    Returns:
-        (expected improvements in standard deviations, expected values): float64[m] each.
     """
-    mean, deviation = float(values.mean()), float(values.std()) or 1.0
-    standard = (values - mean) / deviation
-    fits = [_Fit(known, standard, length) for length in _LENGTHS]
-    fit = max(fits, key=lambda entry: entry.likelihood)
-    expected, uncertainty = fit.predict(unknown)
-    gap = standard.min() - expected
-    ratio = gap / uncertainty
-    gains = gap * _normal_distribution(ratio) + uncertainty * np.exp(-(ratio**2) / 2) / math.sqrt(2 * math.pi)
-    return gains, expected * deviation + mean
+
+    def __init__(self, known: Numbers, values: Numbers):
+        self._mean, self._deviation = float(values.mean()), float(values.std()) or 1.0
+        standard = (values - self._mean) / self._deviation
+        differences = (known[:, None, :] - known[None, :, :]) ** 2
+        lengths = np.full(known.shape[1], _FIRST_LENGTH)
+        best = _likelihood(differences, standard, lengths)
+        for _ in range(2):
+            for axis in range(known.shape[1]):
+                for length in _LENGTHS:
+                    other = lengths.copy()
+                    other[axis] = length
+                    likelihood = _likelihood(differences, standard, other)
+                    if likelihood > best:
+                        lengths, best = other, likelihood
+        self._lengths = lengths
+        self._known, self._values = known, standard
+
+    def believe(self, point: Numbers, value: float) -> None:
+        """Adds a point that is believed to have a value."""
+        self._known = np.concatenate([self._known, point[None]])
+        self._values = np.append(self._values, (value - self._mean) / self._deviation)
+
+    def expected_improvements(self, unknown: Numbers) -> tuple[Numbers, Numbers]:
+        """How much better than the best value each unknown point may be, and its expected value.
+
+        Args:
+            unknown: float64[m, axes].
+
+        Returns:
+            (expected improvements in standard deviations, expected values): float64[m] each.
+        """
+        root = np.linalg.cholesky(_with_noise(_matern(_squares(self._known, self._known, self._lengths))))
+        weights = np.linalg.solve(root.T, np.linalg.solve(root, self._values))
+        covariance = _matern(_squares(self._known, unknown, self._lengths))
+        expected = covariance.T @ weights
+        variance = 1 - (np.linalg.solve(root, covariance) ** 2).sum(axis=0)
+        uncertainty = np.sqrt(np.maximum(variance, 1e-9))
+        gap = self._values.min() - expected
+        ratio = gap / uncertainty
+        gains = gap * _normal_distribution(ratio) + uncertainty * np.exp(-(ratio**2) / 2) / math.sqrt(2 * math.pi)
+        return gains, expected * self._deviation + self._mean
 
 
-class _Fit:
-    """A process with a Matérn covariance (nu = 5/2) of one length, fitted to values of mean 0 and deviation 1."""
-
-    def __init__(self, known: Numbers, values: Numbers, length: float):
-        self._known, self._length = known, length
-        covariance = _covariance(known, known, length)
-        covariance[np.diag_indices_from(covariance)] += _NOISE**2
-        self._root = np.linalg.cholesky(covariance)
-        half = np.linalg.solve(self._root, values)
-        self._weights = np.linalg.solve(self._root.T, half)
-        self.likelihood = -0.5 * float(half @ half) - float(np.log(np.diag(self._root)).sum())
-
-    def predict(self, points: Numbers) -> tuple[Numbers, Numbers]:
-        """(means, standard deviations)."""
-        covariance = _covariance(self._known, points, self._length)
-        variance = 1 + _NOISE**2 - (np.linalg.solve(self._root, covariance) ** 2).sum(axis=0)
-        return covariance.T @ self._weights, np.sqrt(np.maximum(variance, 1e-9))
+def _likelihood(differences: Numbers, values: Numbers, lengths: Numbers) -> float:
+    """The logarithm of how likely values and lengths are, but for a constant."""
+    root = np.linalg.cholesky(_with_noise(_matern(differences @ lengths**-2.0)))
+    half = np.linalg.solve(root, values)
+    prior = float((np.log(lengths / _FIRST_LENGTH) ** 2).sum()) / (2 * _LENGTH_DEVIATION**2)
+    return -0.5 * float(half @ half) - float(np.log(np.diag(root)).sum()) - prior
 
 
-def _covariance(first: Numbers, second: Numbers, length: float) -> Numbers:
+def _squares(first: Numbers, second: Numbers, lengths: Numbers) -> Numbers:
+    """float64[len(first), len(second)]: squared distances, every axis in units of its length."""
     squares = np.zeros((len(first), len(second)))
-    for axis in range(first.shape[1]):
-        squares += (first[:, axis, None] - second[None, :, axis]) ** 2
-    distance = np.sqrt(5 * squares) / length
+    for axis, length in enumerate(lengths):
+        squares += ((first[:, axis, None] - second[None, :, axis]) / length) ** 2
+    return squares
+
+
+def _matern(squares: Numbers) -> Numbers:
+    distance = np.sqrt(5 * squares)
     return np.asarray((1 + distance + distance**2 / 3) * np.exp(-distance))
+
+
+def _with_noise(covariance: Numbers) -> Numbers:
+    covariance[np.diag_indices_from(covariance)] += _NOISE**2
+    return covariance
 
 
 def _normal_distribution(values: Numbers) -> Numbers:

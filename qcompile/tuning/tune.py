@@ -16,7 +16,7 @@ from ..requests import Request, read_file, requests_of_operators
 from ..runtime import cpu_features
 from ..spec import Operator
 from .laboratory import TIME_LIMIT, Laboratory
-from .report import Progress, Report
+from .report import KernelReport, Progress, Report
 from .session import Session, Settings, progress_of
 
 if TYPE_CHECKING:
@@ -117,26 +117,29 @@ def tune_requests(
     distinct = _distinct(requests)
     known = _records_of(settings.records)
     end = None if seconds is None else start + seconds
-    reports = []
+    reports: list[KernelReport] = []
+    session: Session | None = None
     interrupted = False
     with Laboratory(time_limit) as laboratory:
-        for number, request in enumerate(distinct, 1):
-            remaining = None if end is None else max(0.0, end - time.monotonic())
-            share = None if remaining is None else time.monotonic() + remaining / (len(distinct) - number + 1)
+        try:
+            for number, request in enumerate(distinct, 1):
+                left = None if end is None else max(0.0, end - time.monotonic())
+                share = None if left is None else time.monotonic() + left / (len(distinct) - number + 1)
 
-            def tell(session: Session, step: str, number: int = number) -> None:
-                if progress is not None:
-                    left = None if end is None else max(0.0, end - time.monotonic())
-                    progress(progress_of(session, number, len(distinct), left, step))
+                def tell(session: Session, step: str, number: int = number) -> None:
+                    if progress is not None:
+                        remaining = None if end is None else max(0.0, end - time.monotonic())
+                        progress(progress_of(session, number, len(distinct), remaining, step))
 
-            session = Session(settings, request, known, laboratory, tell)
-            try:
+                session = Session(settings, request, known, laboratory, tell)
                 session.run(share)
-            except KeyboardInterrupt:
-                session.stopped, interrupted = "it was interrupted", True
-            reports.append(session.report())
-            if interrupted:
-                break
+                reports.append(session.report())
+                session = None
+        except KeyboardInterrupt:
+            interrupted = True
+            if session is not None:
+                session.stopped = "it was interrupted"
+                reports.append(session.report())
     return Report(settings.hardware.name, settings.records, tuple(reports), time.monotonic() - start, interrupted)
 
 
