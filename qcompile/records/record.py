@@ -126,8 +126,9 @@ class Record:
             _require(is_number, field, value, "a number of at least 0")
             _require(self.status == "ok", field, value, "null, where the status is not ok")
             object.__setattr__(self, field, float(value))
-        is_timed = self.calls > 0 and self.seconds is not None and self.seconds > 0
-        _require(is_timed == (self.status == "ok"), "calls", self.calls, "timed calls, where the status is ok")
+        is_timed = self.calls > 0 and (self.seconds or 0) > 0
+        is_right = is_timed if self.status == "ok" else self.calls == 0
+        _require(is_right, "calls", self.calls, "timed calls of more than 0 seconds; none where the status is not ok")
         _require(bool(self.cause) == (self.status != "ok"), "cause", self.cause, "why, where the status is not ok")
 
     @property

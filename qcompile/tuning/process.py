@@ -58,7 +58,7 @@ class Worker:
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(  # noqa: S603 - a list of arguments, no shell
                 [*COMMAND, self._role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-                env=_environment(self._errors.parent), start_new_session=True,
+                env=_environment(), start_new_session=True,
             )  # fmt: skip
         self._received = b""
 
@@ -90,17 +90,24 @@ class Worker:
         poll.register(descriptor, select.POLLIN | select.POLLHUP)
         while b"\n" not in self._received:
             remaining = end - time.monotonic()
-            if remaining <= 0 or len(self._received) > _MAXIMUM_ANSWER:
+            if remaining <= 0:
                 self.stop()
                 raise WorkerFailure("time-out", f"no answer within {seconds:.0f} s")
+            if len(self._received) > _MAXIMUM_ANSWER:
+                self.stop()
+                raise WorkerFailure("died", "the answer is too long")
             if poll.poll(1000 * remaining):
                 chunk = os.read(descriptor, 65536)
                 if not chunk:
                     raise self._death()
                 self._received += chunk
         line, _, self._received = self._received.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        with contextlib.suppress(ValueError, RecursionError):
+            answer = json.loads(line)
+            if isinstance(answer, dict):
+                return answer
+        self.stop()
+        raise WorkerFailure("died", "the answer is no JSON object")
 
     def stop(self) -> None:
         """Ends the process, and what it has started."""
@@ -127,9 +134,9 @@ class Worker:
         return WorkerFailure("died", f"the process ended with status {status}{last}")
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    """Candidates stay out of the user's cache. The package is found even where only this program knows its place."""
-    environment = {**os.environ, "QCOMPILE_CACHE": str(folder / "cache")}
+def _environment() -> dict[str, str]:
+    """The package is found even where only this program knows its place."""
+    environment = dict(os.environ)
     place = str(Path(__file__).resolve().parents[2])
     if place not in (*site.getsitepackages(), site.getusersitepackages()):
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), place)))

@@ -212,13 +212,11 @@ class Session:
 
     def _compare_best(self) -> None:
         """Measures the best few and the default in turns, unless this was done before."""
-        distinct: dict[str, Record] = {}
-        for record in records.ranked(self._latest.values()):
-            distinct.setdefault(record.code or str(record.point), record)
-        finalists = list(distinct.values())[:_FINALISTS]
         default = self.default
-        if default is not None and default not in finalists:
-            finalists.append(default)
+        first = [default] if default is not None else []  # of equal code the default stands for the others
+        distinct = {record.code: record for record in reversed([*first, *records.ranked(self._latest.values())])}
+        finalists = sorted(distinct.values(), key=records.speed)[:_FINALISTS]
+        finalists += [record for record in first if record not in finalists]
         if len(finalists) < 2 or all(record.stage == "final" for record in finalists):
             return
         self._progress(self, "comparing the best")
