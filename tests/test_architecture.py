@@ -45,6 +45,10 @@ ALLOWED: dict[str, set[str]] = {
     "frontends": {"errors", "files", "runtime", "spec", "reference"},
     "verification": {"errors", "spec", "reference", "runtime"},
     "timing": {"errors", "spec", "runtime", "verification"},
+    "tuning": {
+        "__init__", "errors", "hardware", "pipeline", "records", "reference", "requests", "runtime", "spec", "timing",
+        "toolchain", "tvm_versions", "verification",
+    },
 }  # fmt: skip
 
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from .records.support import KERNEL, make, write_file
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -35,3 +37,13 @@ def test_speed(tmp_path: Path) -> None:
 def test_compile_time() -> None:
     text = run("benchmarks/compile_time.py", "--help")
     assert "--json" in text
+
+
+def test_search(tmp_path: Path) -> None:
+    lines = json.loads(run("benchmarks/search.py", "--rounds", "2", "--json"))["lines"]
+    assert [line["space"] for line in lines] == ["register tile", "valley"]
+    assert all(line["search_mean"] < line["random_mean"] for line in lines)
+    path = tmp_path / "all.json"
+    write_file(path, *(make(knobs={"tile": tile}, seconds=1e-5 * tile) for tile in range(1, 30)))
+    table = run("benchmarks/search.py", str(path), "--rounds", "2")
+    assert table.splitlines()[-1].endswith(f"{KERNEL}, 1 threads")

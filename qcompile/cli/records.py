@@ -99,9 +99,8 @@ def merge(files: tuple[str, ...], path: str, as_json: bool) -> None:
     if as_json:
         output.print_json({"output": path, "records": len(merged), "doubles": doubles})
     else:
-        output.print_line(
-            f"{path}: {output.counted(len(merged), 'record')}, {output.counted(doubles, 'double')} left out"
-        )
+        count = output.counted(len(merged), "record")
+        output.print_line(f"{path}: {count}, {doubles} left out that were there twice")
 
 
 @command.command(

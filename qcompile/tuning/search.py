@@ -41,6 +41,7 @@ class Search:
         self._times: dict[int, float | None] = {}
         self._asked = 0
         self._surrogate: Surrogate | None = None
+        self._lengths: Points | None = None
 
     @property
     def is_exhausted(self) -> bool:
@@ -97,6 +98,7 @@ class Search:
         """The open point with the largest expected improvement; it is then believed to turn out as expected."""
         if self._surrogate is None:
             self._surrogate = self._fitted()
+            self._lengths = self._surrogate.lengths
         open_points = np.flatnonzero(self._is_open)
         gains, expected = self._surrogate.expected_improvements(self._coordinates[open_points])
         position = int(np.argmax(gains))
@@ -113,7 +115,7 @@ class Search:
         if len(points) > _MODELLED:
             half = _MODELLED // 2
             points = [*points[:half], *points[half :: -(-(len(points) - half) // half)]]
-        return Surrogate(self._coordinates[points], np.array([known[point] for point in points]))
+        return Surrogate(self._coordinates[points], np.array([known[point] for point in points]), self._lengths)
 
 
 def _distances(first: Points, second: Points) -> Points:

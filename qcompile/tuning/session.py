@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from .. import __version__, records, tvm_versions
 from ..hardware import Hardware
@@ -75,14 +75,9 @@ class Session:
         self._cpu = cpu_features.model()
         self._constants = tuple(sorted(request.constants))
         self._candidates = {candidate.point: number for number, candidate in enumerate(self.space.candidates)}
-        versions = {candidate.rule: candidate.version for candidate in self.space.candidates}
         comparison = ((request.operator.name, self._constants, settings.hardware.name), settings.threads, self._cpu)
-        own = [
-            record
-            for record in known
-            if records.comparison(record) == comparison and versions.get(record.rule) == record.rule_version
-        ]
-        self._latest = {record.point: record for record in records.latest(own)}
+        own = [record for record in known if records.comparison(record) == comparison and records.is_current(record)]
+        self._latest = {record.point: record for record in map(_complete, records.latest(own))}
         self._resumed = len(self._latest)
         self.stopped = ""
 
@@ -224,6 +219,11 @@ class Session:
         outcomes = self._laboratory.compare(candidates)
         if outcomes:
             self._keep(list(zip(candidates, outcomes, strict=True)), "final")
+
+
+def _complete(record: Record) -> Record:
+    """The record with all knobs of its rule: those that came later have their default."""
+    return replace(record, knobs=records.check_knobs(records.load_rule(record.rule), record.knobs, "the record"))
 
 
 def _versions() -> dict[str, str]:

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 Numbers = npt.NDArray[np.float64]
 
-#: how far a measurement reaches, in units of an axis; the likeliest is taken for each axis
-_LENGTHS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+#: how far a measurement reaches, in units of an axis; halved and doubled where that is likelier
 _FIRST_LENGTH = 0.4
+_SHORTEST, _LONGEST = 0.05, 3.2
 #: the logarithm of a length is about normally distributed around the first one, with this deviation
 _LENGTH_DEVIATION = 1.0
 #: what repeated measurements differ by, in standard deviations of all
@@ -24,23 +24,23 @@ class Surrogate:
     Args:
         known: float64[n, axes], n >= 2: points with values.
         values: float64[n]: smaller is better.
+        lengths: float64[axes]: those that suited fewer points, to start from.
     """
 
-    def __init__(self, known: Numbers, values: Numbers):
+    def __init__(self, known: Numbers, values: Numbers, lengths: Numbers | None = None):
         self._mean, self._deviation = float(values.mean()), float(values.std()) or 1.0
         standard = (values - self._mean) / self._deviation
         differences = (known[:, None, :] - known[None, :, :]) ** 2
-        lengths = np.full(known.shape[1], _FIRST_LENGTH)
-        best = _likelihood(differences, standard, lengths)
-        for _ in range(2):
-            for axis in range(known.shape[1]):
-                for length in _LENGTHS:
-                    other = lengths.copy()
-                    other[axis] = length
-                    likelihood = _likelihood(differences, standard, other)
-                    if likelihood > best:
-                        lengths, best = other, likelihood
-        self._lengths = lengths
+        chosen = np.full(known.shape[1], _FIRST_LENGTH) if lengths is None else lengths
+        best = _likelihood(differences, standard, chosen)
+        for axis in range(known.shape[1]):
+            for factor in (0.5, 2.0):
+                other = chosen.copy()
+                other[axis] = np.clip(other[axis] * factor, _SHORTEST, _LONGEST)
+                likelihood = _likelihood(differences, standard, other)
+                if likelihood > best:
+                    chosen, best = other, likelihood
+        self.lengths = chosen
         self._known, self._values = known, standard
 
     def believe(self, point: Numbers, value: float) -> None:
@@ -57,9 +57,9 @@ class Surrogate:
         Returns:
             (expected improvements in standard deviations, expected values): float64[m] each.
         """
-        root = np.linalg.cholesky(_with_noise(_matern(_squares(self._known, self._known, self._lengths))))
+        root = np.linalg.cholesky(_with_noise(_matern(_squares(self._known, self._known, self.lengths))))
         weights = np.linalg.solve(root.T, np.linalg.solve(root, self._values))
-        covariance = _matern(_squares(self._known, unknown, self._lengths))
+        covariance = _matern(_squares(self._known, unknown, self.lengths))
         expected = covariance.T @ weights
         variance = 1 - (np.linalg.solve(root, covariance) ** 2).sum(axis=0)
         uncertainty = np.sqrt(np.maximum(variance, 1e-9))

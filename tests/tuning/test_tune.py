@@ -81,6 +81,19 @@ def test_records_of_old_rules_do_not_count(tmp_path: Path) -> None:
     assert kernel.best.seconds != old.seconds
 
 
+def test_knobs_that_came_later_have_their_default(tmp_path: Path) -> None:
+    path = tmp_path / "tuned.json"
+    target = hardware.load("x86_64")
+    default = records.find(PRODUCT, target)
+    part = {knob: value for knob, value in default.knobs.items() if knob != "serial_operations"}
+    old = make(kernel=PRODUCT.name, constants=(), rule=default.rule, rule_version=default.version, knobs=part)
+    records.append(path, [old])
+    (kernel,) = qc.tune(PRODUCT, "x86_64", records=path, trials=1).kernels
+    assert (kernel.trials_new, kernel.trials_resumed) == (0, 1), "it is the default, which is not tried again"
+    assert kernel.default is not None
+    assert kernel.default.knobs == default.knobs
+
+
 def test_equal_kernels_are_tuned_once(tmp_path: Path) -> None:
     operators = {"first": PRODUCT, "same": PRODUCT, "fixed": PRODUCT}
     constants = {"fixed": {"b": np.zeros((16, 32), np.int8)}}
@@ -133,9 +146,9 @@ def test_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     fails(qc.InvalidOperatorError, "nothing to compile", [])
     fails(qc.InvalidTensorError, "one target", PRODUCT, ["x86_64", "x86_64-avx2"])
     fails(qc.UnknownNameError, "Unknown target", PRODUCT, "pdp11")
-    for name, value in (("trials", 0), ("trials", 1.5), ("threads", 300), ("threads", True), ("seed", -1)):
-        fails(qc.InvalidTensorError, f"{name}= is wrong", PRODUCT, **{name: value})
-    for name, value in (("seconds", 0), ("seconds", "3"), ("time_limit", -1), ("time_limit", None)):
+    numbers: list[tuple[str, Any]] = [("trials", 0), ("trials", 1.5), ("threads", 300), ("threads", True), ("seed", -1)]
+    numbers += [("seconds", 0), ("seconds", "3"), ("time_limit", -1), ("time_limit", None)]
+    for name, value in numbers:
         fails(qc.InvalidTensorError, f"{name}= is wrong", PRODUCT, **{name: value})
     fails(qc.RecordsError, "cannot be written", PRODUCT, records=tmp_path / "none" / "tuned.json")
     fails(qc.RecordsError, "records= is wrong", PRODUCT, records=3)
