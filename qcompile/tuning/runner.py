@@ -103,7 +103,7 @@ class Runner:
             _warm_up(call)
             samples = _samples(call, 0, _FIRST_CALLS)
             if best is None or min(samples) < _FAR_BEHIND * best:
-                samples += _samples(call, seconds, _LEAST_CALLS)
+                samples += _samples(call, seconds, _LEAST_CALLS - _FIRST_CALLS)
             return _times(samples)
         except QCompileError as error:
             return {"status": "run error", "cause": error.problem}
@@ -128,7 +128,7 @@ class Runner:
                 break
             for number, call in calls.items():
                 call()
-                samples[number] += _samples(call, seconds / turns, 2)
+                samples[number] += _samples(call, seconds / turns, 1)
         for number, own in samples.items():
             results[number] |= _times(own)
         return results

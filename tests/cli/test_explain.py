@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+import qcompile as qc
 from qcompile import lowering, records
 from qcompile.cli.explanations import STAGES
 from qcompile.errors import NotApplicable
 from qcompile.runtime import cpu_features
 from qcompile.schedules import cpu_widen16
 
+from ..records.support import make, write_file
 from .conftest import Cli, check_failure, check_width
 
 
@@ -169,6 +171,22 @@ def test_stage_of_a_target_file(cli: Cli, operators: Path, tmp_path: Path) -> No
     arguments = ["explain", operators, "--target", file, "--kernel", "conv"]
     assert "  mine\n" in cli(*arguments).stdout
     assert cli(*arguments, "--stage", "computed").exit_code == 0
+
+
+def test_records_that_are_not_followed(cli: Cli, operators: Path, bundle: Path, tmp_path: Path) -> None:
+    operator = qc.MatrixMultiplyInteger(qc.Tensor((3, 8), "uint8"), qc.Tensor((8, 5), "int8"))
+    old = make(kernel=operator.name, constants=(), rule_version=99)
+    path = write_file(tmp_path / "tuned.json", old)
+    words = ["explain", operators, "--target", "x86_64", "--records", path]
+    text = " ".join(cli(*words).stdout.split())
+    assert "no record of this kernel for x86_64" in text
+    assert "it is of cpu_plain version 99" in text
+    document = json.loads(cli(*words, "--kernel", "[bold]sums", "--json").stdout)
+    choice = document["kernels"][0]["choices"][0]
+    assert choice["record"] is None
+    assert "it is of cpu_plain version 99" in choice["records_refused"][0]
+    check_failure(cli("explain", bundle, "--records", path), "still to be compiled")
+    check_failure(cli("explain", operators, "--records", tmp_path / "none"), "No such file")
 
 
 def test_wrong_questions(cli: Cli, operators: Path, bundle: Path, tmp_path: Path) -> None:

@@ -11,12 +11,15 @@ import pytest
 import qcompile as qc
 from qcompile import hardware, records, resources
 from qcompile.records import RecordFile, choice
+from qcompile.schedules import cpu_plain
 
 from ..support import constant_names, small_constants, small_convolution, small_input
 from .support import make, write_file
 
 OPERATOR = small_convolution()
 X86 = hardware.load("x86_64")
+VERSION = cpu_plain.version
+DEFAULT = records.find(OPERATOR, X86)
 
 
 def find(*files: list[records.Record], constants: set[str] | None = None) -> records.Choice:
@@ -27,18 +30,18 @@ def find(*files: list[records.Record], constants: set[str] | None = None) -> rec
 
 def test_a_record_is_followed() -> None:
     found = find([make()])
-    assert (found.rule, found.version, found.source, found.record_file) == ("cpu_plain", 1, "records", "file0")
-    assert found.knobs == {"accumulators": 8, "tile": 2, "serial_operations": 400_000, "vectors_per_chunk": 512}
+    assert (found.rule, found.version, found.source, found.record_file) == ("cpu_plain", VERSION, "records", "file0")
+    assert found.knobs == {**{knob: default for knob, (default, _, _) in cpu_plain.knobs.items()}, "tile": 2}
     assert found.record == make()
     assert found.records_refused == ()
 
 
 def test_without_records_the_defaults_are_taken() -> None:
     found = find()
-    assert (found.rule, found.source, found.record) == ("cpu_widen16", "defaults", None)
+    assert (found.rule, found.source, found.record) == (DEFAULT.rule, DEFAULT.source, None)
     assert found.records_refused == ()
     found = find([])
-    assert found.source == "defaults"
+    assert found.source == DEFAULT.source
     assert found.records_refused == ("file0: no record of this kernel for x86_64",)
 
 
@@ -66,7 +69,7 @@ def test_earlier_files_decide_first() -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (make(rule_version=99), "it is of cpu_plain version 99, the present one is 1"),
+        (make(rule_version=99), f"it is of cpu_plain version 99, the present one is {VERSION}"),
         (make(rule="cpu_gone"), "its rule cpu_gone does not apply"),
         (make(knobs={"tyle": 1}), "cpu_plain has no such knob (tyle)"),
         (make(knobs={"tile": 99}), "cpu_plain.tile is out of range (99)"),
@@ -74,7 +77,7 @@ def test_earlier_files_decide_first() -> None:
 )
 def test_records_that_are_refused(record: records.Record, reason: str) -> None:
     found = find([record])
-    assert found.source == "defaults"
+    assert found.source == DEFAULT.source
     (said,) = found.records_refused
     assert said == f"file0, record of {record.date}: {reason}"
     good = make(seconds=1.0, knobs={"tile": 5})
@@ -83,9 +86,6 @@ def test_records_that_are_refused(record: records.Record, reason: str) -> None:
 
 
 def test_a_rule_that_does_not_apply() -> None:
-    narrow = small_convolution(filter_zero_point=None)
-    plain = hardware.load("x86_64")
-    assert records.find(narrow, plain).rule == "cpu_widen16"
     requantize = qc.Requantize(qc.Tensor((5,), "int32"))
     wrong = make(kernel=requantize.name, constants=(), rule="cpu_widen16", knobs={})
     found = records.find(requantize, X86, (), [RecordFile("mine", "records", (wrong,))])
@@ -95,18 +95,18 @@ def test_a_rule_that_does_not_apply() -> None:
 
 def test_constants_have_to_be_the_same() -> None:
     found = find([make()], constants={"filter"})
-    assert found.source == "defaults"
+    assert found.source == DEFAULT.source
     assert "have other constants (bias, filter, filter_scale" in found.records_refused[0]
 
 
 def test_failures_are_no_choice() -> None:
     found = find([make(status="time-out")])
-    assert found.source == "defaults"
+    assert found.source == DEFAULT.source
     assert found.records_refused == ("file0: all records of this kernel are of failures",)
 
 
 def test_many_reasons_are_cut_short() -> None:
-    found = find([make(rule_version=2 + number) for number in range(9)])
+    found = find([make(rule_version=100 + number) for number in range(9)])
     assert len(found.records_refused) == 5
     assert found.records_refused[-1] == "and 5 more"
 
@@ -156,9 +156,9 @@ def test_compile_follows_records(tmp_path: Path) -> None:
     x = small_input()
     assert np.array_equal(kernel(input=x), qc.reference(OPERATOR, input=x, **small_constants()))
     default = qc.compile(OPERATOR, "x86_64", small_constants())
-    assert (default.variant.rule, default.variant.knobs_source) == ("cpu_widen16", "defaults")
+    assert (default.variant.rule, default.variant.knobs_source) == (DEFAULT.rule, DEFAULT.source)
     others = qc.compile(OPERATOR, "x86_64", {"filter_scale": 1.0}, records=[path])
-    assert others.variant.rule == "cpu_widen16"
+    assert others.variant.rule == DEFAULT.rule
 
 
 def test_the_place_of_a_file_is_no_part_of_a_bundle(tmp_path: Path) -> None:

@@ -57,18 +57,18 @@ def test_tuned_records_are_followed(tmp_path: Path) -> None:
 
 def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
     path = tmp_path / "tuned.json"
-    budgets = [(2, 2, 0), (5, 3, 2), (5, 0, 5), (3, 0, 5)]
+    budgets = [(2, 2, 0), (4, 2, 2), (4, 0, 4), (3, 0, 4)]
     for trials, new, resumed in budgets:
         (kernel,) = qc.tune(PRODUCT, "x86_64", "parameters", records=path, trials=trials).kernels
         assert (kernel.trials_new, kernel.trials_resumed) == (new, resumed)
         assert kernel.stopped == "the budget is spent"
     searched = [record for record in records.read(path) if record.stage == "search"]
-    assert len({record.point for record in searched}) == len(searched) == 5
+    assert len({record.point for record in searched}) == len(searched) == 4
     # another number of threads, another CPU and other constants are other comparisons
-    (kernel,) = qc.tune(PRODUCT, "x86_64", "parameters", records=path, trials=2, threads=2).kernels
-    assert (kernel.trials_new, kernel.trials_resumed, kernel.threads) == (2, 0, 2)
-    (kernel,) = qc.tune(PRODUCT, "x86_64", records=path, trials=2).kernels
-    assert (kernel.trials_new, kernel.trials_resumed, kernel.constants) == (2, 0, ())
+    (kernel,) = qc.tune(PRODUCT, "x86_64", "parameters", records=path, trials=1, threads=2).kernels
+    assert (kernel.trials_new, kernel.trials_resumed, kernel.threads) == (1, 0, 2)
+    (kernel,) = qc.tune(PRODUCT, "x86_64", records=path, trials=1).kernels
+    assert (kernel.trials_new, kernel.trials_resumed, kernel.constants) == (1, 0, ())
 
 
 def test_records_of_old_rules_do_not_count(tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ def test_equal_kernels_are_tuned_once(tmp_path: Path) -> None:
 def test_a_limit_of_time(tmp_path: Path) -> None:
     start = time.monotonic()
     operators = {"first": PRODUCT, "second": small_convolution()}
-    report = qc.tune(operators, "x86_64", records=tmp_path / "tuned.json", trials=10_000, seconds=6)
-    assert time.monotonic() - start < 15
+    report = qc.tune(operators, "x86_64", records=tmp_path / "tuned.json", trials=10_000, seconds=4)
+    assert time.monotonic() - start < 12
     assert [kernel.stopped for kernel in report.kernels] == ["the time is over"] * 2
     assert all(kernel.trials_new > 0 for kernel in report.kernels)
 
