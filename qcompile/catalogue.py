@@ -67,7 +67,7 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry(
         QuantizedLinearConvolution,
         "quantized convolution, 1-D and 2-D, grouped, depthwise, dilated",
-        "accumulate:convolution",
+        "convolution:convolution",
         "DirectML QUANTIZED_LINEAR_CONVOLUTION, ONNX QLinearConv",
         (
             _convolution((1, 64, 56, 56), (64, 64, 3, 3), "usu", **_SAME),
@@ -80,7 +80,7 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry(
         QuantizedLinearMatrixMultiply,
         "quantized matrix product, 2 to 4 axes, with bias",
-        "accumulate:matrix_multiply",
+        "matrix_multiply:matrix_multiply",
         "DirectML QUANTIZED_LINEAR_MATRIX_MULTIPLY, ONNX QLinearMatMul, com.microsoft QGemm",
         (
             QuantizedLinearMatrixMultiply(
@@ -95,14 +95,14 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry(
         ConvolutionInteger,
         "convolution of codes with int32 results",
-        "accumulate:convolution",
+        "convolution:convolution",
         "ONNX ConvInteger",
         (ConvolutionInteger(Tensor((1, 16, 28, 28), "uint8"), Tensor((32, 16, 3, 3), "int8")),),
     ),
     Entry(
         MatrixMultiplyInteger,
         "matrix product of codes with int32 results",
-        "accumulate:matrix_multiply",
+        "matrix_multiply:matrix_multiply",
         "ONNX MatMulInteger",
         (MatrixMultiplyInteger(Tensor((64, 128), "int8"), Tensor((128, 96), "int8")),),
     ),

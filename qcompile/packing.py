@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .compute.form import AccumulateForm, ChannelBlocks, channel_blocks, rows_of
+from .compute.channelwise_geometry import ChannelwiseGeometry
+from .compute.form import AccumulateForm, ChannelBlocks, ChannelwiseForm, channel_blocks, rows_of
+from .compute.geometry import Geometry
 from .spec import Convolution, MatrixMultiply, Operator
 
 Array = npt.NDArray[Any]
@@ -42,7 +44,7 @@ def _packed_codes(operator: Operator, form: AccumulateForm, values: Values) -> A
 
 
 def _packed_filter(operator: Operator, form: AccumulateForm, values: Values) -> Array:
-    """int16 with the output channels in blocks of lanes: see compute.accumulate."""
+    """int16 with the output channels in blocks of lanes: see compute.convolution."""
     if isinstance(operator, Convolution):
         return _packed_convolution_filter(operator, form, values)
     assert isinstance(operator, MatrixMultiply)
@@ -61,9 +63,29 @@ def _packed_convolution_filter(operator: Convolution, form: AccumulateForm, valu
     weights = weights - (zero_point.reshape(-1, *(1,) * (weights.ndim - 1)) if np.ndim(zero_point) else zero_point)
     if operator.spatial_rank == 1:
         weights = weights[:, None]
-    blocks = channel_blocks(operator, form)
-    by_channel = _blocked(np.moveaxis(weights, 0, -1), blocks, 0)  # [KH, KW, C, groups, blocks, lanes]
+    if isinstance(form, ChannelwiseForm):
+        return _packed_channelwise(weights, ChannelwiseGeometry(operator, form))
+    geometry = Geometry(operator, form)
+    weights = weights.reshape(len(weights), *geometry.taps, geometry.depth)
+    by_channel = _blocked(np.moveaxis(weights, 0, -1), geometry.blocks, 0)  # [taps..., depth, groups, blocks, lanes]
     return _paired(by_channel.transpose(3, 4, 0, 1, 2, 5), form)
+
+
+def _packed_channelwise(weights: Array, geometry: ChannelwiseGeometry) -> Array:
+    """[O, KH, KW, C / G] -> [blocks, C / G, taps..., lanes (, 2)] or [O, C / G, taps... (, 2)]."""
+    form, blocks = geometry.form, geometry.blocks
+    if form.pairs == 2:
+        axis = 1 + geometry.pair_axis
+        widths = [(0, weights.shape[axis] % 2 if position == axis else 0) for position in range(4)]
+        padded = np.pad(weights, widths)
+        split = padded.reshape(*padded.shape[:axis], padded.shape[axis] // 2, 2, *padded.shape[axis + 1 :])
+        weights = np.moveaxis(split, axis + 1, -1)
+    by_channel = np.moveaxis(weights, 3, 1)  # [O, C / G, taps... (, 2)]
+    if form.along_columns:
+        return np.ascontiguousarray(by_channel)
+    blocked = _blocked(np.moveaxis(by_channel, 0, -1), blocks, 0)  # [C / G, taps... (, 2), 1, blocks, lanes]
+    blocked = blocked[..., 0, :, :]
+    return np.ascontiguousarray(blocked.transpose((4, 0, 1, 2, 5, 3) if form.pairs == 2 else (3, 0, 1, 2, 4)))
 
 
 def _paired(filters: Array, form: AccumulateForm) -> Array:
@@ -94,7 +116,7 @@ def _packed_bias(operator: Operator, form: AccumulateForm, values: Values) -> Ar
 
 def _multiplier(operator: Operator, form: Any, values: Values) -> Array:
     """f32(f32(input scale * filter scale) / output scale) in blocks, or f32(input_scale / output_scale) spread."""
-    if not isinstance(form, AccumulateForm):
+    if not isinstance(form, (AccumulateForm, ChannelwiseForm)):
         quotient = np.divide(values["input_scale"], values["output_scale"], dtype=np.float32)
         return _spread(operator, form, quotient)
     first, second = ("input_scale", "filter_scale") if isinstance(operator, Convolution) else ("a_scale", "b_scale")

@@ -352,7 +352,7 @@ def schedule(
     form = rule.form(operator, hardware, choice.knobs)
     computation = compute(operator, known, form)
     computation = replace(computation, function=lowering.prepare(computation.function, hardware))
-    return computation, rule.schedule(operator, computation, form, choice.knobs)
+    return computation, rule.schedule(operator, hardware, computation, form, choice.knobs)
 
 
 def stages(

@@ -1,15 +1,48 @@
-"""What the CPU rules share: tiles of sums in registers, the moves around them, threads."""
+"""What the CPU rules share: tiles of sums in registers, the loops around them, threads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qcompile.compute.form import AccumulateForm
+from qcompile.compute.geometry import Geometry, is_pointwise, row_positions
 from qcompile.spec import Convolution, MatrixMultiply
 
 if TYPE_CHECKING:
     from tvm.s_tir import Schedule
+
+#: knob -> (default, smallest, largest), of all rules that sum up tiles
+KNOBS: Mapping[str, tuple[int, int, int]] = {
+    "tile": (0, 0, 14),  # output positions that share a vector of the filter; 0: chosen by the shape
+    "vectors": (0, 0, 8),  # vectors of output channels that share an input; 0: chosen by the shape
+    "accumulators": (8, 1, 16),  # int32 vectors of sums, where the shape decides
+    "unroll": (2, 1, 16),  # steps along the input channels that are written out
+    "positions_first": (1, 0, 1),  # 1: each vector of the filter meets all positions before the next one is loaded
+    "chunk_bytes": (
+        262_144,
+        4096,
+        2**31 - 1,
+    ),  # centred input that stays in the cache while the panels of the filter pass
+    "serial_operations": (400_000, 0, 2**31 - 1),  # an operator with fewer multiply-accumulates runs in one thread
+}
+#: Tasks that keep a handful of threads busy.
+TASKS = 8
+#: Share of the time of a multiply-accumulate that loading a vector of the filter adds, and an input for all lanes.
+FILTER_COST, INPUT_COST = 0.21, 0.16
+
+
+def space(operator: Convolution | MatrixMultiply, lanes: int) -> Mapping[str, tuple[int, ...]]:
+    """The knob values that are worth trying."""
+    positions, channels = extents_of(operator)
+    return {
+        "tile": tuple(range(1, min(14, positions) + 1)),
+        "vectors": tuple(range(1, min(8, -(-channels // lanes)) + 1)),
+        "unroll": (1, 2, 4, 8),
+        "positions_first": (0, 1),
+        "chunk_bytes": (65536, 262_144, 1_048_576),
+    }
 
 
 def is_narrow(operator: Convolution, lanes: int) -> bool:
@@ -17,9 +50,30 @@ def is_narrow(operator: Convolution, lanes: int) -> bool:
     return operator.group_count > 1 and operator.output_channels // operator.group_count < lanes
 
 
-def tile_axis_of(operator: Convolution | MatrixMultiply) -> int:
-    """The position of the output's columns (convolution) or rows (matrix product) among its axes."""
-    return 2 if isinstance(operator, Convolution) else len(operator.batch_shape)
+def extents_of(operator: Convolution | MatrixMultiply) -> tuple[int, int]:
+    """Output positions that lie in a row, and output channels of a group."""
+    if isinstance(operator, MatrixMultiply):
+        return operator.rows, operator.columns
+    return row_positions(operator), operator.output_channels // operator.group_count
+
+
+def register_tile(positions: int, vectors: int, knobs: Mapping[str, int]) -> tuple[int, int]:
+    """Output positions and vectors of output channels that are summed up together.
+
+    The knobs decide; where one is 0, the shape that computes the fewest sums beyond the operator's, weighed with the
+    operands that each multiply-accumulate has to load.
+    """
+
+    def cost(shape: tuple[int, int]) -> tuple[float, int]:
+        tile, together = shape
+        computed = -(-positions // tile) * tile * -(-vectors // together) * together
+        return computed * (1 + FILTER_COST / tile + INPUT_COST / together), -tile * together
+
+    tiles = [min(knobs["tile"], positions)] if knobs["tile"] else range(1, min(positions, 7) + 1)
+    panels = [min(knobs["vectors"], vectors)] if knobs["vectors"] else range(1, min(vectors, 4) + 1)
+    shapes = [(tile, together) for tile in tiles for together in panels]
+    fitting = [shape for shape in shapes if shape[0] * shape[1] <= knobs["accumulators"]]
+    return min(fitting or shapes, key=cost)
 
 
 def block_names(state: Schedule) -> list[str]:
@@ -28,48 +82,196 @@ def block_names(state: Schedule) -> list[str]:
     return [state.get(block).name_hint for block in state.get_child_blocks(root)]
 
 
+@dataclass(frozen=True)
+class _Loops:
+    """The loops of the block that is moved to: `positions` is tiled, `channels` is one panel."""
+
+    batch: list[Any]
+    rows: list[Any]
+    positions: Any
+    groups: list[Any]
+    panel: Any
+    channels: Any
+
+
 def schedule_accumulate(
     state: Schedule,
-    tile_axis: int,
+    operator: Convolution | MatrixMultiply,
     form: AccumulateForm,
     knobs: Mapping[str, int],
-    parallel: bool,
     intrinsic: str | None = None,
 ) -> None:
     """Tiles, fuses and spreads the blocks of a convolution or matrix product.
 
+    The loops, from the outside: batches, chunks of positions and panels of output channels (in parallel), tiles of
+    positions. Within a tile the depth, then its sums, which live in registers until they are requantized.
+
     Args:
         state: the schedule of its function.
-        tile_axis: the spatial axis of the output that is tiled.
+        operator: the operator.
         form: the arrangement.
-        knobs: "accumulators": int32 vectors that are kept in registers.
-        parallel: whether to use threads.
+        knobs: of KNOBS.
         intrinsic: tensor intrinsic of one vector of sums; without one, the vector loop is left to LLVM.
     """
     names = block_names(state)
     accumulate = state.get_sblock("accumulate")
-    # the sums of a tile live in registers until the consumer has taken them
-    consumer = state.get_sblock("requantize") if "requantize" in names else state.cache_write(accumulate, 0, "global")
-    loops = state.get_loops(consumer)
-    spatial = len(loops)
-    tile_outer, tile_inner = state.split(loops[tile_axis], [None, form.tile])
-    blocks = int(state.get(loops[-2]).extent)
-    limit = max(1, knobs["accumulators"] // form.tile)
-    together = max(count for count in range(1, limit + 1) if blocks % count == 0)
-    block_outer, block_inner = state.split(loops[-2], [None, together])
-    outer = [*loops[:tile_axis], *loops[tile_axis + 1 : -2], block_outer]
-    state.reorder(*outer, tile_outer, tile_inner, block_inner, loops[-1])
+    consumer = _consumer(state, names)
+    loops = _consumer_loops(state, consumer, operator, form, is_output="output" in names)
+    tile_outer, tile = state.split(loops.positions, [None, form.tile])
+    chunk, within = _chunks(state, operator, form, knobs, loops, tile_outer)
+    state.reorder(*loops.batch, *chunk, *loops.groups, loops.panel, *within, tile, loops.channels)
+    parallel = operator.operations >= knobs["serial_operations"]
     if parallel:
-        outer = [state.fuse(*outer)] if len(outer) > 1 else outer
-        state.parallel(outer[0])
-    state.compute_at(accumulate, tile_outer, preserve_unit_loops=True)
-    _unroll_tile(state, tile_inner, block_inner, loops[-1])
-    _schedule_reduction(state, accumulate, spatial, tile_axis, intrinsic)
+        state.parallel(state.fuse(*loops.batch, *chunk, *loops.groups, loops.panel))
+    innermost = within[-1]
+    if "output" in names and "requantize" in names:
+        requantize = state.get_sblock("requantize")
+        state.compute_at(requantize, innermost, preserve_unit_loops=True)
+        *_, own_tile, own_channels = _spatial_tail(state, requantize, operator)
+        write_out(state, form.vector, own_tile, own_channels)
+        _schedule_moves_out(state, operator, form, tile, loops.channels)
+    elif "output" in names:
+        _schedule_moves_out(state, operator, form, tile, loops.channels)
+    else:
+        write_out(state, form.vector, tile, loops.channels)
+    state.compute_at(accumulate, innermost, preserve_unit_loops=True)
+    _schedule_reduction(state, accumulate, operator, form, knobs, intrinsic)
     for block in names:
         if _subtracts_from_packed_codes(state, block):
             _schedule_subtraction(state, block, form, parallel)
-        elif block not in ("accumulate", "requantize"):
+        elif block == "centred":
+            _schedule_centred(state, operator, form, parallel)
+        elif block not in ("accumulate", "requantize", "output"):
             _parallel_rows(state, block, parallel)
+
+
+def _consumer(state: Schedule, names: list[str]) -> Any:
+    """The block that takes the sums over: a copy of them where there is none."""
+    for name in ("output", "requantize"):
+        if name in names:
+            return state.get_sblock(name)
+    return state.cache_write(state.get_sblock("accumulate"), 0, "global")
+
+
+def _consumer_loops(
+    state: Schedule, block: Any, operator: Convolution | MatrixMultiply, form: AccumulateForm, is_output: bool
+) -> _Loops:
+    loops = state.get_loops(block)
+    if is_output:
+        position = 2 if isinstance(operator, Convolution) and not operator.channels_last else len(loops) - 1
+        panel, channels = state.split(loops[position], [None, form.lanes])
+        loops = [*loops[:position], panel, channels, *loops[position + 1 :]]
+    if isinstance(operator, MatrixMultiply):
+        *batch, rows, panel, channels = loops
+        return _Loops(batch, [], rows, [], panel, channels)
+    if is_output and not operator.channels_last:
+        batch, groups, panel, channels, rows, columns = loops
+    else:
+        batch, rows, columns, groups, panel, channels = loops
+    return _Loops([batch], [rows], columns, [groups], panel, channels)
+
+
+def _chunks(
+    state: Schedule,
+    operator: Convolution | MatrixMultiply,
+    form: AccumulateForm,
+    knobs: Mapping[str, int],
+    loops: _Loops,
+    tile_outer: Any,
+) -> tuple[list[Any], list[Any]]:
+    """Cuts rows, or the tiles of the only row, into chunks that stay in the cache; (loops over them, loops within)."""
+    by_rows = isinstance(operator, Convolution) and not is_pointwise(operator)
+    loop = loops.rows[0] if by_rows else tile_outer
+    extent = int(state.get(loop).extent)
+    if by_rows:
+        assert isinstance(operator, Convolution)
+        elements = operator.input_spatial[-1] * operator.channels * (operator.strides or (1,))[0]
+    else:
+        elements = form.tile * (operator.channels if isinstance(operator, Convolution) else operator.depth)
+    other_tasks = 1
+    for other in (*loops.batch, *loops.groups, loops.panel):
+        other_tasks *= int(state.get(other).extent)
+    largest = min(knobs["chunk_bytes"] // (2 * elements), extent * other_tasks // TASKS)
+    length = max(size for size in range(1, extent + 1) if extent % size == 0 and (size <= largest or size == 1))
+    outer, inner = state.split(loop, [None, length])
+    if by_rows:
+        return [outer], [inner, tile_outer]
+    return [*loops.rows, outer], [inner]
+
+
+def _spatial_tail(state: Schedule, block: Any, operator: Convolution | MatrixMultiply) -> tuple[Any, ...]:
+    """A moved block's own loops over the positions of a tile and over the channels of a panel."""
+    loops = state.get_loops(block)
+    return (loops[-4], loops[-1]) if isinstance(operator, Convolution) else (loops[-3], loops[-1])
+
+
+def write_out(state: Schedule, vector: int, tile: Any, channels: Any) -> None:
+    """All positions of a tile written out, whole vectors of channels."""
+    vectors, lane = state.split(channels, [None, vector])
+    state.unroll(tile)
+    state.unroll(vectors)
+    state.vectorize(lane)
+
+
+def _schedule_moves_out(
+    state: Schedule, operator: Convolution | MatrixMultiply, form: AccumulateForm, tile: Any, channels: Any
+) -> None:
+    """The results of a tile to their places."""
+    vector = form.vector
+    width = extents_of(operator)[1]
+    if isinstance(operator, Convolution) and not operator.channels_last:
+        state.reorder(channels, tile)
+        state.unroll(tile)
+        return
+    state.unroll(tile)
+    if width % vector == 0:
+        vectors, lane = state.split(channels, [None, vector])
+        state.unroll(vectors)
+        state.vectorize(lane)
+
+
+def _reductions(state: Schedule, block: Any) -> int:
+    return sum(1 for variable in state.get(block).iter_vars if variable.iter_type == 2)
+
+
+def _schedule_reduction(
+    state: Schedule,
+    accumulate: Any,
+    operator: Convolution | MatrixMultiply,
+    form: AccumulateForm,
+    knobs: Mapping[str, int],
+    intrinsic: str | None,
+) -> None:
+    taps = 2 if isinstance(operator, Convolution) else 0
+    own = state.get_loops(accumulate)
+    pair = [own.pop()] if form.pairs > 1 else []
+    depth = own.pop()
+    outer_taps = [own.pop() for _ in range(taps)][::-1]
+    channels = own.pop()
+    panel, groups = own.pop(), [own.pop()] if isinstance(operator, Convolution) else []
+    tile = own.pop()
+    del panel, groups
+    extent = int(state.get(depth).extent)
+    steps = max(size for size in range(1, knobs["unroll"] + 1) if extent % size == 0)
+    outer, step = state.split(depth, [None, steps])
+    vectors, lane = state.split(channels, [None, form.vector])
+    spatial = [vectors, tile] if knobs["positions_first"] else [tile, vectors]
+    state.reorder(*outer_taps, outer, step, *spatial, lane, *pair)
+    for loop in (step, *spatial):
+        state.unroll(loop)
+    if intrinsic is None:
+        # a block without its initialization counts as no reduction any more, so that its loops must be marked before
+        state.vectorize(lane)
+    first = (*outer_taps, outer)[0]
+    initial = state.decompose_reduction(accumulate, first)
+    if intrinsic is not None:
+        state.tensorize(lane, intrinsic)
+    loops = state.get_loops(initial)
+    own_lane = loops[-1]
+    own_tile, own_vectors = (loops[-2], loops[-3]) if knobs["positions_first"] else (loops[-3], loops[-2])
+    state.unroll(own_tile)
+    state.unroll(own_vectors)
+    state.vectorize(own_lane)
 
 
 def _subtracts_from_packed_codes(state: Schedule, block: str) -> bool:
@@ -88,33 +290,28 @@ def _schedule_subtraction(state: Schedule, block: str, form: AccumulateForm, par
         state.parallel(state.fuse(*loops[: -inner - 1]))
 
 
-def _unroll_tile(state: Schedule, tile: Any, block: Any, lane: Any) -> None:
-    state.unroll(tile)
-    state.unroll(block)
-    state.vectorize(lane)
-
-
-def _schedule_reduction(state: Schedule, accumulate: Any, spatial: int, tile_axis: int, intrinsic: str | None) -> None:
-    own = state.get_loops(accumulate)
-    reduction_count = len(state.get(accumulate).iter_vars) - spatial
-    own = own[-(spatial + reduction_count) :]
-    reductions = own[spatial:]
-    tile, block, lane = own[tile_axis], own[spatial - 2], own[spatial - 1]
-    others = [loop for position, loop in enumerate(own[: spatial - 2]) if position != tile_axis]
-    if intrinsic is None:
-        state.reorder(*others, *reductions, tile, block, lane)
-        # a block without its initialization counts as no reduction any more, so that its loops must be marked before
-        _unroll_tile(state, tile, block, lane)
-        initial = state.decompose_reduction(accumulate, reductions[0])
+def _schedule_centred(
+    state: Schedule, operator: Convolution | MatrixMultiply, form: AccumulateForm, parallel: bool
+) -> None:
+    """The centred input, whole vectors of neighbours at a time, without conditions within a row."""
+    if isinstance(operator, MatrixMultiply):
+        first, size = 0, operator.depth
     else:
-        *outer, pair = reductions
-        state.reorder(*others, *outer, tile, block, lane, pair)
-        state.unroll(tile)
-        state.unroll(block)
-        initial = state.decompose_reduction(accumulate, outer[0])
-        state.tensorize(lane, intrinsic)
-    loops = state.get_loops(initial)[-spatial:]
-    _unroll_tile(state, loops[-3], loops[-2], loops[-1])
+        geometry = Geometry(operator, form)
+        if not geometry.is_contiguous:
+            _parallel_rows(state, "centred", parallel)
+            return
+        first = geometry.start_padding[1] * geometry.centred_channels
+        size = min(geometry.input[1] * geometry.centred_channels, geometry.row - first)
+    *rows, row = state.get_loops(state.get_sblock("centred"))
+    if parallel:
+        state.parallel(state.fuse(*rows))
+    extent = int(state.get(row).extent)
+    cuts = [cut for cut in (first, size) if cut]
+    if sum(cuts) < extent:
+        state.loop_partition(row, [*cuts, None])
+    elif len(cuts) > 1:
+        state.loop_partition(row, [first, None])
 
 
 def _parallel_rows(state: Schedule, block: str, parallel: bool) -> None:

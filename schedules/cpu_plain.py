@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from qcompile.compute.form import AccumulateForm, ElementwiseForm, rows_of
 from qcompile.hardware import Hardware
-from qcompile.schedules.cpu_accumulate import block_names, is_narrow, schedule_accumulate, tile_axis_of
+from qcompile.schedules import cpu_accumulate
+from qcompile.schedules.cpu_accumulate import block_names
 from qcompile.spec import Convolution, DynamicQuantizeLinear, MatrixMultiply, Operator
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
@@ -21,12 +22,10 @@ if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not n
     from qcompile.compute.computation import Computation
 
 name = "cpu_plain"
-version = 1
+version = 2
 #: knob -> (default, smallest, largest)
 knobs: Mapping[str, tuple[int, int, int]] = {
-    "accumulators": (8, 1, 16),  # int32 vectors that are kept in registers
-    "tile": (4, 1, 8),  # output positions that share a vector of the filter
-    "serial_operations": (400_000, 0, 2**31 - 1),  # an operator with fewer multiply-accumulates runs in one thread
+    **cpu_accumulate.KNOBS,
     "vectors_per_chunk": (512, 1, 65536),  # elementwise: vectors that one thread takes at a time
 }
 
@@ -38,30 +37,30 @@ def check(operator: Operator, hardware: Hardware) -> None:
 def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:
     """All shapes of the register tile; elementwise the share of a thread."""
     if isinstance(operator, (Convolution, MatrixMultiply)):
-        return {"accumulators": tuple(range(4, 15)), "tile": tuple(range(1, 9))}
+        return cpu_accumulate.space(operator, hardware.int32_lanes)
     return {"vectors_per_chunk": (64, 128, 256, 512, 1024, 2048, 4096)}
 
 
 def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> Any:
     """Lanes of one int32 vector; elementwise four of them, which fill a vector of codes."""
     lanes = hardware.int32_lanes
-    if isinstance(operator, Convolution):
-        tile = min(knobs["tile"], operator.output_spatial[-1])
-        return AccumulateForm(lanes, tile, channelwise=is_narrow(operator, lanes))
-    if isinstance(operator, MatrixMultiply):
-        return AccumulateForm(lanes, min(knobs["tile"], operator.rows))
+    if isinstance(operator, (Convolution, MatrixMultiply)):
+        positions, channels = cpu_accumulate.extents_of(operator)
+        tile, vectors = cpu_accumulate.register_tile(positions, -(-channels // lanes), knobs)
+        return AccumulateForm(vectors * lanes, tile, vector=lanes)
     return ElementwiseForm(4 * lanes)
 
 
-def schedule(operator: Operator, computation: Computation, form: Any, knobs: Mapping[str, int]) -> tvm.IRModule:
+def schedule(
+    operator: Operator, hardware: Hardware, computation: Computation, form: Any, knobs: Mapping[str, int]
+) -> tvm.IRModule:
     """Schedules the named blocks of a computation."""
     import tvm
     from tvm.s_tir import Schedule
 
     state = Schedule(tvm.IRModule({"main": computation.function}))
     if isinstance(operator, (Convolution, MatrixMultiply)):
-        parallel = operator.operations >= knobs["serial_operations"]
-        schedule_accumulate(state, tile_axis_of(operator), form, knobs, parallel)
+        cpu_accumulate.schedule_accumulate(state, operator, form, knobs)
     else:
         # an element that is converted takes the time of about four multiply-accumulates
         parallel = 4 * operator.operations >= knobs["serial_operations"]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from qcompile.compute.form import AccumulateForm
 from qcompile.errors import NotApplicable
 from qcompile.hardware import Hardware
-from qcompile.schedules.cpu_accumulate import is_narrow, schedule_accumulate, tile_axis_of
+from qcompile.schedules import cpu_accumulate
+from qcompile.schedules.cpu_accumulate import KNOBS, is_narrow
 from qcompile.spec import Convolution, MatrixMultiply, Operator
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
@@ -22,13 +23,8 @@ if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not n
     from qcompile.compute.computation import Computation
 
 name = "cpu_widen16"
-version = 1
-#: knob -> (default, smallest, largest)
-knobs: Mapping[str, tuple[int, int, int]] = {
-    "accumulators": (9, 1, 16),  # int32 vectors that are kept in registers
-    "tile": (3, 1, 12),  # output positions that share a vector of the filter
-    "serial_operations": (400_000, 0, 2**31 - 1),  # an operator with fewer multiply-accumulates runs in one thread
-}
+version = 2
+knobs = KNOBS
 _PAIRS = 2
 
 
@@ -45,23 +41,22 @@ def check(operator: Operator, hardware: Hardware) -> None:
 
 def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:
     """All shapes of the register tile."""
-    return {"accumulators": tuple(range(4, 15)), "tile": tuple(range(1, 8))}
+    assert isinstance(operator, (Convolution, MatrixMultiply))
+    return cpu_accumulate.space(operator, hardware.int32_lanes)
 
 
 def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> Any:
-    """Pairs of input channels, lanes of one int32 vector."""
+    """Pairs of input channels, panels of several vectors."""
     assert isinstance(operator, (Convolution, MatrixMultiply))
-    positions = operator.output_spatial[-1] if isinstance(operator, Convolution) else operator.rows
-    tile = _tile(positions, knobs["tile"])
-    return AccumulateForm(hardware.int32_lanes, tile, pairs=_PAIRS, intrinsic=hardware.multiply_add_pairs)
+    lanes = hardware.int32_lanes
+    positions, channels = cpu_accumulate.extents_of(operator)
+    tile, vectors = cpu_accumulate.register_tile(positions, -(-channels // lanes), knobs)
+    return AccumulateForm(vectors * lanes, tile, pairs=_PAIRS, vector=lanes)
 
 
-def _tile(positions: int, largest: int) -> int:
-    """The tile that computes the fewest positions beyond the row, the largest of these."""
-    return min(range(1, min(largest, positions) + 1), key=lambda tile: (-(-positions // tile) * tile, -tile))
-
-
-def schedule(operator: Operator, computation: Computation, form: Any, knobs: Mapping[str, int]) -> tvm.IRModule:
+def schedule(
+    operator: Operator, hardware: Hardware, computation: Computation, form: Any, knobs: Mapping[str, int]
+) -> tvm.IRModule:
     """Schedules the named blocks of a computation."""
     import tvm
     from tvm.s_tir import Schedule
@@ -69,8 +64,7 @@ def schedule(operator: Operator, computation: Computation, form: Any, knobs: Map
     from qcompile.intrinsics import multiply_add_pairs
 
     assert isinstance(operator, (Convolution, MatrixMultiply))
-    intrinsic = multiply_add_pairs.register(form.intrinsic, form.lanes)
+    intrinsic = multiply_add_pairs.register(hardware.multiply_add_pairs, hardware.int32_lanes)
     state = Schedule(tvm.IRModule({"main": computation.function}))
-    parallel = operator.operations >= knobs["serial_operations"]
-    schedule_accumulate(state, tile_axis_of(operator), form, knobs, parallel, intrinsic)
+    cpu_accumulate.schedule_accumulate(state, operator, form, knobs, intrinsic)
     return state.mod

@@ -35,6 +35,6 @@ class Rule(Protocol):
         """The arrangement of the tensors (compute.form)."""
 
     def schedule(
-        self, operator: Operator, computation: Computation, form: Any, knobs: Mapping[str, int]
+        self, operator: Operator, hardware: Hardware, computation: Computation, form: Any, knobs: Mapping[str, int]
     ) -> tvm.IRModule:
         """The scheduled IRModule, with the function "main", of a computation in that form."""

@@ -48,12 +48,10 @@ def test_pairs_are_multiplied_and_added_in_one_instruction(compiled_for: str, re
         if isinstance(operator, (Convolution, MatrixMultiply)):
             choice = records.find(operator, hardware.load(compiled_for))
             narrow = isinstance(operator, Convolution) and operator.group_count > 1
-            assert choice.rule == ("cpu_plain" if narrow else "cpu_widen16")
-            if narrow:
-                assert "do not fill a vector" in choice.refused[0][1]
-            else:
-                lines = assembly(operator, compiled_for)
-                assert any(re.match(rf"v?pmaddwd\s.*%{register}", line) for line in lines)
+            assert choice.rule == ("cpu_channelwise" if narrow else "cpu_widen16")
+            assert narrow or choice.refused[0][0] == "cpu_channelwise"
+            lines = assembly(operator, compiled_for)
+            assert any(re.match(rf"v?pmaddwd\s.*%{register}", line) for line in lines)
 
 
 @pytest.mark.parametrize("operator", EXAMPLES, ids=lambda operator: operator.name)

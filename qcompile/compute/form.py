@@ -14,25 +14,39 @@ class AccumulateForm:
     """Arrangement of a convolution or matrix product.
 
     Args:
-        lanes: output channels (or columns) that lie side by side in one vector.
+        lanes: output channels (or columns) that lie side by side: a panel of one or several vectors.
         tile: output positions of a row (or rows of a matrix) that are computed together; the rows of the padded
             input are long enough for whole tiles.
-        channelwise: treat all output channels as one group, each with its own copy of its input channels. Fills
-            the vectors where the groups are narrower than a vector (depthwise convolution).
+        vector: lanes of one vector; a divisor of `lanes`.
         pairs: neighbours along the input channels (or K) that lie side by side in each lane; the last ones are
             filled up with 0. 1 where there is no such axis.
-        intrinsic: LLVM's name of the instruction that multiplies and adds them; "" leaves the choice to LLVM.
     """
 
     lanes: int
     tile: int
-    channelwise: bool = False
+    vector: int
     pairs: int = 1
-    intrinsic: str = ""
 
     def depth_shape(self, depth: int) -> tuple[int, ...]:
         """The axes of `depth` input channels: (depth,), or (groups of neighbours, pairs)."""
         return (depth,) if self.pairs == 1 else (-(-depth // self.pairs), self.pairs)
+
+
+@dataclass(frozen=True)
+class ChannelwiseForm:
+    """Arrangement of a convolution whose output channels each have few input channels of their own.
+
+    Args:
+        lanes: elements of one vector of sums.
+        tile: columns (or vectors of columns) of the output that are computed together.
+        along_columns: whether the lanes are columns of the output (NCHW); otherwise they are output channels (NHWC).
+        pairs: neighbouring taps that meet their weights in one step; the last ones are filled up with 0.
+    """
+
+    lanes: int
+    tile: int
+    along_columns: bool
+    pairs: int = 1
 
 
 @dataclass(frozen=True)
@@ -73,13 +87,14 @@ class ChannelBlocks:
         return self.groups, self.blocks, self.lanes
 
 
-def channel_blocks(operator: Operator, form: AccumulateForm) -> ChannelBlocks:
+def channel_blocks(operator: Operator, form: AccumulateForm | ChannelwiseForm) -> ChannelBlocks:
     """The blocks of a convolution's output channels, or of a matrix product's columns."""
     if isinstance(operator, MatrixMultiply):
         return ChannelBlocks(1, operator.columns, form.lanes)
     assert isinstance(operator, Convolution)
-    groups = 1 if form.channelwise else operator.group_count
-    return ChannelBlocks(groups, operator.output_channels // groups, form.lanes)
+    if isinstance(form, ChannelwiseForm):
+        return ChannelBlocks(1, operator.output_channels, 1 if form.along_columns else form.lanes)
+    return ChannelBlocks(operator.group_count, operator.output_channels // operator.group_count, form.lanes)
 
 
 #: From this many elements behind the axis on, a row of them has one parameter.

@@ -7,6 +7,8 @@ from typing import Any
 
 from tvm import tirx
 
+from ..spec.tensor import INTEGER_RANGES
+
 
 def clamp(value: Any, low: Any, high: Any) -> Any:
     """min(max(value, low), high) in this order, which makes NaN `low` (x86's maxps returns its second operand)."""
@@ -33,7 +35,10 @@ def saturated_code(scaled: Any, zero_point: Any, code_range: tuple[int, int], dt
         dtype: type of the codes.
     """
     low, high = ((tirx.const(bound, "int32") - zero_point).astype("float32") for bound in code_range)
-    return (round_half_even(clamp(scaled, low, high)) + zero_point).astype(dtype)
+    code = round_half_even(clamp(scaled, low, high)) + zero_point
+    # changes nothing, and lets LLVM narrow vectors with instructions that saturate
+    smallest_code, largest_code = (tirx.const(bound, "int32") for bound in INTEGER_RANGES[dtype])
+    return clamp(code, smallest_code, largest_code).astype(dtype)
 
 
 #: Marks a float product that feeds a sum; `lowering` turns it into what keeps the code generator from fusing them.

@@ -1,14 +1,18 @@
 """Multiply two int16 pairs, add the two products: x86's pmaddwd, one int32 in each lane.
 
-    sums[i] += data[0] * filter[i, 0] + data[1] * filter[i, 1]          data: int16[2], filter: int16[lanes, 2]
+    sums[i] += data[0] * filter[i, 0] + data[1] * filter[i, 1]              data: int16[2], filter: int16[lanes, 2]
+    sums[i] += low(data[i]) * filter[i, 0] + high(data[i]) * filter[i, 1]   data: int32[lanes], filter: int16[lanes, 2]
+    sums[i] += low(data[i]) * filter[0] + high(data[i]) * filter[1]         data: int32[lanes], filter: int16[2]
 
-Exact modulo 2^32 for all int16 but one case: all four numbers -32768. Centred codes lie within -255 to 255.
+low and high are the halves of an int32, each an int16. Exact modulo 2^32 for all int16 but one case: all four numbers
+-32768. Centred codes lie within -255 to 255.
 """
 
-# mypy: disable-error-code="untyped-decorator"
+# mypy: disable-error-code="untyped-decorator,valid-type"
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T  # noqa: N812 - the name that TVMScript goes by
@@ -18,17 +22,21 @@ PAIR = 2
 
 @cache
 def register(llvm_intrinsic: str, lanes: int) -> str:
-    """Registers the tensor intrinsic of an LLVM intrinsic with that many int32 lanes; returns its name."""
-    name = f"qcompile_{llvm_intrinsic.replace('.', '_')}"
+    """Registers the tensor intrinsic with one int16 pair for all lanes; returns its name.
+
+    Args:
+        llvm_intrinsic: LLVM's name of the instruction.
+        lanes: its int32 lanes.
+    """
     number = T.llvm_lookup_intrinsic_id(llvm_intrinsic)
     pairs = f"int16x{PAIR * lanes}"
     vector = f"int32x{lanes}"
 
     @T.prim_func(s_tir=True)
     def description(
-        data: T.Buffer((PAIR,), "int16", offset_factor=1, align=1),  # type: ignore[valid-type]
-        weights: T.Buffer((lanes, PAIR), "int16", offset_factor=1, align=1),  # type: ignore[valid-type]
-        sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),  # type: ignore[valid-type]
+        data: T.Buffer((PAIR,), "int16", offset_factor=1, align=1),
+        weights: T.Buffer((lanes, PAIR), "int16", offset_factor=1, align=1),
+        sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
     ) -> None:
         with T.sblock("root"):
             T.reads(sums[0:lanes], data[0:PAIR], weights[0:lanes, 0:PAIR])
@@ -41,9 +49,9 @@ def register(llvm_intrinsic: str, lanes: int) -> str:
 
     @T.prim_func(s_tir=True)
     def implementation(
-        data: T.Buffer((PAIR,), "int16", offset_factor=1, align=1),  # type: ignore[valid-type]
-        weights: T.Buffer((lanes, PAIR), "int16", offset_factor=1, align=1),  # type: ignore[valid-type]
-        sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),  # type: ignore[valid-type]
+        data: T.Buffer((PAIR,), "int16", offset_factor=1, align=1),
+        weights: T.Buffer((lanes, PAIR), "int16", offset_factor=1, align=1),
+        sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
     ) -> None:
         with T.sblock("root"):
             T.reads(sums[0:lanes], data[0:PAIR], weights[0:lanes, 0:PAIR])
@@ -58,5 +66,95 @@ def register(llvm_intrinsic: str, lanes: int) -> str:
                 dtype=vector,
             )
 
+    return _registered(llvm_intrinsic, "pair", description, implementation)
+
+
+@cache
+def register_packed(llvm_intrinsic: str, lanes: int) -> str:
+    """Registers the tensor intrinsic with pairs packed into int32 and weights for each lane; returns its name."""
+    number = T.llvm_lookup_intrinsic_id(llvm_intrinsic)
+    pairs = f"int16x{PAIR * lanes}"
+    vector = f"int32x{lanes}"
+
+    @T.prim_func(s_tir=True)
+    def description(
+        data: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
+        weights: T.Buffer((lanes, PAIR), "int16", offset_factor=1, align=1),
+        sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(sums[0:lanes], data[0:lanes], weights[0:lanes, 0:PAIR])
+            T.writes(sums[0:lanes])
+            for i in T.serial(0, lanes):
+                with T.sblock("update"):
+                    vi = T.axis.spatial(lanes, i)
+                    sums[vi] = sums[vi] + (
+                        T.shift_right(T.shift_left(data[vi], 16), 16) * T.cast(weights[vi, 0], "int32")
+                        + T.shift_right(data[vi], 16) * T.cast(weights[vi, 1], "int32")
+                    )
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        data: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
+        weights: T.Buffer((lanes, PAIR), "int16", offset_factor=1, align=1),
+        sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(sums[0:lanes], data[0:lanes], weights[0:lanes, 0:PAIR])
+            T.writes(sums[0:lanes])
+            sums[T.ramp(T.int32(0), 1, lanes)] = sums[T.ramp(T.int32(0), 1, lanes)] + T.call_llvm_pure_intrin(
+                number, T.reinterpret(data.vload([0], vector), dtype=pairs), weights.vload([0, 0], pairs), dtype=vector
+            )
+
+    return _registered(llvm_intrinsic, "packed", description, implementation)
+
+
+@cache
+def register_packed_broadcast(llvm_intrinsic: str, lanes: int) -> str:
+    """Registers the tensor intrinsic with pairs packed into int32 and weights for all lanes; returns its name."""
+    number = T.llvm_lookup_intrinsic_id(llvm_intrinsic)
+    pairs = f"int16x{PAIR * lanes}"
+    vector = f"int32x{lanes}"
+
+    @T.prim_func(s_tir=True)
+    def description(
+        data: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
+        weights: T.Buffer((PAIR,), "int16", offset_factor=1, align=1),
+        sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(sums[0:lanes], data[0:lanes], weights[0:PAIR])
+            T.writes(sums[0:lanes])
+            for i in T.serial(0, lanes):
+                with T.sblock("update"):
+                    vi = T.axis.spatial(lanes, i)
+                    sums[vi] = sums[vi] + (
+                        T.shift_right(T.shift_left(data[vi], 16), 16) * T.cast(weights[0], "int32")
+                        + T.shift_right(data[vi], 16) * T.cast(weights[1], "int32")
+                    )
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        data: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
+        weights: T.Buffer((PAIR,), "int16", offset_factor=1, align=1),
+        sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(sums[0:lanes], data[0:lanes], weights[0:PAIR])
+            T.writes(sums[0:lanes])
+            sums[T.ramp(T.int32(0), 1, lanes)] = sums[T.ramp(T.int32(0), 1, lanes)] + T.call_llvm_pure_intrin(
+                number,
+                T.reinterpret(data.vload([0], vector), dtype=pairs),
+                T.reinterpret(
+                    T.broadcast(T.reinterpret(weights.vload([0], "int16x2"), dtype="int32"), lanes), dtype=pairs
+                ),
+                dtype=vector,
+            )
+
+    return _registered(llvm_intrinsic, "packed_broadcast", description, implementation)
+
+
+def _registered(llvm_intrinsic: str, kind: str, description: Any, implementation: Any) -> str:
+    name = f"qcompile_{llvm_intrinsic.replace('.', '_')}_{kind}"
     TensorIntrin.register(name, description, implementation, override=True)
     return name

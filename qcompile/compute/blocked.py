@@ -1,0 +1,142 @@
+"""What convolutions and matrix products share: channels in blocks, filters without zero points, requantize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te, tirx
+
+from .computation import Builder
+from .form import AccumulateForm, ChannelBlocks
+from .rounding import float32, saturated_code
+
+
+def joined(form: AccumulateForm, indices: Any) -> Any:
+    """The place along the depth of its axes' indices."""
+    return indices[0] if form.pairs == 1 else indices[0] * form.pairs + indices[1]
+
+
+def place_of_depth(form: AccumulateForm, depth: int, indices: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+    """The place along the depth of its axes' indices, and the condition under which it exists."""
+    place = joined(form, indices)
+    return place, [place < depth] if depth % form.pairs else []
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an element of a packed filter comes from.
+
+    Args:
+        channel: output channel, or column.
+        in_channels: conditions under which the lane is not empty.
+        in_depth: conditions under which the place along the reduction is not empty.
+    """
+
+    channel: Any
+    in_channels: list[Any]
+    in_depth: list[Any]
+
+
+def centred_filter(
+    build: Builder,
+    name: str,
+    shape: tuple[int, ...],
+    place_of: Callable[..., Place],
+    code_of: Callable[..., Any],
+    channels: int,
+) -> te.Tensor:
+    """int16 of that shape: the packed codes minus their zero point, 0 in the empty places.
+
+    Args:
+        build: the computation.
+        name: of the tensor of codes.
+        shape: of the packed tensor.
+        place_of: indices -> their place.
+        code_of: indices -> the code, where there is one.
+        channels: number of channels.
+    """
+    zero_name = f"{name}_zero_point"
+    zero = tirx.const(0, "int16")
+
+    def centred(*indices: Any) -> Any:
+        place = place_of(*indices)
+        value = code_of(*indices).astype("int16") - build.scalar_or_vector(zero_name, "int16")(place.channel)
+        return select([*place.in_channels, *place.in_depth], value, zero)
+
+    def packed_codes(*indices: Any) -> Any:
+        place = place_of(*indices)
+        return select([*place.in_channels, *place.in_depth], code_of(*indices).astype("int16"), zero)
+
+    is_half_known = name in build.known and build.exists(zero_name) and zero_name not in build.known
+    if not is_half_known:
+        return build.derived("packed_filter", (name, zero_name), "int16", shape, centred)
+    # the costly part is folded; nobody keeps the sums of empty lanes
+    packed = build.derived("packed_codes", (name,), "int16", shape, packed_codes)
+    zero_point = build.scalar_or_vector(zero_name, "int16")
+
+    def shifted(*indices: Any) -> Any:
+        place = place_of(*indices)
+        return select(place.in_depth, packed[indices] - zero_point(tirx.min(place.channel, channels - 1)), zero)
+
+    return te.compute(shape, shifted, name="packed_filter")
+
+
+def channel_of_lane(blocks: ChannelBlocks, g: Any, b: Any, i: Any) -> tuple[Any, list[Any]]:
+    """The channel of a lane, and the condition under which the lane is not empty."""
+    within = b * blocks.lanes + i
+    valid = [] if blocks.is_full else [within < blocks.width]
+    return g * blocks.width + within, valid
+
+
+def select(conditions: list[Any], value: Any, otherwise: Any) -> Any:
+    """The value where all conditions hold; it is not evaluated elsewhere."""
+    return tirx.if_then_else(tirx.all(*conditions), value, otherwise) if conditions else value
+
+
+def blocked_parameters(
+    build: Builder, blocks: ChannelBlocks, input_scale: str, channel_scale: str
+) -> tuple[te.Tensor, te.Tensor | None]:
+    """Multiplier (float32) and bias (int32 or None), each [groups, blocks, lanes]."""
+
+    def multiplier(g: Any, b: Any, i: Any) -> Any:
+        channel, valid = channel_of_lane(blocks, g, b, i)
+        one_scale = build.scalar_or_vector(input_scale, "float32")
+        other_scale = build.scalar_or_vector(channel_scale, "float32")
+        output_scale = build.scalar_or_vector("output_scale", "float32")
+        return select(valid, one_scale(0) * other_scale(channel) / output_scale(0), float32(1.0))
+
+    def bias(g: Any, b: Any, i: Any) -> Any:
+        channel, valid = channel_of_lane(blocks, g, b, i)
+        return select(valid, build.raw("bias")[channel], tirx.const(0, "int32"))
+
+    scales = (input_scale, channel_scale, "output_scale")
+    multipliers = build.derived("multiplier", scales, "float32", blocks.shape, multiplier)
+    return multipliers, blocked_bias(build, blocks, bias)
+
+
+def blocked_bias(build: Builder, blocks: ChannelBlocks, stage: Callable[..., Any]) -> te.Tensor | None:
+    """The bias as int32 [groups, blocks, lanes], or None where there is none."""
+    if not build.exists("bias"):
+        return None
+    return build.derived("packed_bias", ("bias",), "int32", blocks.shape, stage)
+
+
+def requantized_channels(
+    build: Builder,
+    operator: Any,
+    blocks: ChannelBlocks,
+    sums: te.Tensor,
+    place_of: Callable[[tuple[Any, ...]], tuple[Any, ...]] = lambda indices: indices[-3:],
+) -> te.Tensor:
+    """Codes of a convolution, of the shape of `sums`; `place_of` maps indices to (group, block, lane)."""
+    multiplier, bias = blocked_parameters(build, blocks, "input_scale", "filter_scale")
+    zero_point = build.scalar_or_vector("output_zero_point", "int32")
+
+    def stage(*indices: Any) -> Any:
+        total = sums[indices] if bias is None else sums[indices] + bias[place_of(indices)]
+        scaled = total.astype("float32") * multiplier[place_of(indices)]
+        return saturated_code(scaled, zero_point(0), operator.output_range, operator.output_dtype)
+
+    return te.compute(sums.shape, stage, name="requantize")

@@ -1,0 +1,135 @@
+"""Matrix product as TE: centre, accumulate, requantize, with the columns in blocks of lanes.
+
+a --centred--> int16, zero point subtracted ------------+
+b --packed_filter--> int16, zero point subtracted -------+--accumulate--> int32
+int32 --requantize (bias, multiplier, zero point)--> codes in blocks --output--> rows of columns
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te, tirx
+
+from ..spec import MatrixMultiply, MatrixMultiplyInteger
+from .blocked import (
+    Place,
+    blocked_bias,
+    blocked_parameters,
+    centred_filter,
+    channel_of_lane,
+    joined,
+    place_of_depth,
+    select,
+)
+from .computation import Builder, Computation
+from .form import AccumulateForm, ChannelBlocks, channel_blocks
+from .rounding import saturated_code
+
+
+def matrix_multiply(operator: MatrixMultiply, known: frozenset[str], form: AccumulateForm) -> Computation:
+    """The TE of QuantizedLinearMatrixMultiply and MatrixMultiplyInteger."""
+    build = Builder(operator, known)
+    blocks = channel_blocks(operator, form)
+    rows = -(-operator.rows // form.tile) * form.tile
+    batch_rank = len(operator.batch_shape)
+    centred = _centred_matrix(build, operator, rows, form)
+    packed = _packed_matrix(build, operator, blocks, form)
+    extents = form.depth_shape(operator.depth)
+    axes = [te.reduce_axis((0, extent), name=name) for name, extent in zip(("k", "p"), extents, strict=False)]
+
+    def product(*indices: Any) -> Any:
+        batch, (row, b, i) = indices[:batch_rank], indices[batch_rank:]
+        a_index = (*_broadcast(batch, operator.a.shape[:-2]), row, joined(form, axes))
+        b_index = (*_broadcast(batch, operator.b.shape[:-2]), b, axes[0], i, *axes[1:])
+        return te.sum(centred[a_index].astype("int32") * packed[b_index].astype("int32"), axis=axes)
+
+    codes = te.compute((*operator.batch_shape, rows, blocks.blocks, blocks.lanes), product, name="accumulate")
+    if not isinstance(operator, MatrixMultiplyInteger):
+        codes = _requantized_matrix(build, operator, blocks, codes)
+    if blocks.is_full and rows == operator.rows:
+        return build.finish([("output", codes)])
+
+    def element(*indices: Any) -> Any:
+        blocked = (*indices[:-1], indices[-1] // form.lanes, indices[-1] % form.lanes)
+        return codes[blocked]
+
+    return build.finish([("output", te.compute(operator.output_shape, element, name="output"))])
+
+
+def _broadcast(batch: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """The batch indices of an operand with these batch axes, by NumPy's rules."""
+    own = batch[len(batch) - len(shape) :]
+    return tuple(0 if size == 1 else index for index, size in zip(own, shape, strict=True))
+
+
+def _centred_matrix(build: Builder, operator: MatrixMultiply, rows: int, form: AccumulateForm) -> te.Tensor:
+    """int16 [..., M rounded up, K rounded up], zero point subtracted, 0 where there is no input."""
+    batch_rank = len(operator.a.shape) - 2
+    raw = build.raw("a")
+    zero_point = build.scalar_or_vector("a_zero_point", "int16")
+    depth = -(-operator.depth // form.pairs) * form.pairs
+
+    def stage(*indices: Any) -> Any:
+        row, k = indices[batch_rank:]
+        valid = [] if rows == operator.rows else [row < operator.rows]
+        valid += [k < operator.depth] if depth > operator.depth else []
+        return select(valid, raw[indices].astype("int16") - zero_point(row), tirx.const(0, "int16"))
+
+    return te.compute((*operator.a.shape[:-2], rows, depth), stage, name="centred")
+
+
+def _packed_matrix(build: Builder, operator: MatrixMultiply, blocks: ChannelBlocks, form: AccumulateForm) -> te.Tensor:
+    """int16 [..., blocks, K, lanes (, 2)], the zero point subtracted, 0 in the empty places."""
+    batch_rank = len(operator.b.shape) - 2
+    depth = form.depth_shape(operator.depth)
+
+    def place_of(*indices: Any) -> Place:
+        b, first, i, *rest = indices[batch_rank:]
+        column, in_columns = channel_of_lane(blocks, 0, b, i)
+        return Place(column, in_columns, place_of_depth(form, operator.depth, (first, *rest))[1])
+
+    def code_of(*indices: Any) -> Any:
+        batch, (b, first, i, *rest) = indices[:batch_rank], indices[batch_rank:]
+        place = (*batch, joined(form, (first, *rest)), channel_of_lane(blocks, 0, b, i)[0])
+        return build.raw("b")[place]
+
+    shape = (*operator.b.shape[:-2], blocks.blocks, depth[0], blocks.lanes, *depth[1:])
+    return centred_filter(build, "b", shape, place_of, code_of, operator.columns)
+
+
+def _requantized_matrix(build: Builder, operator: Any, blocks: ChannelBlocks, sums: te.Tensor) -> te.Tensor:
+    """Codes of the shape of `sums` [..., M, blocks, lanes]; the multiplier is a matrix where rows have parameters."""
+    if operator.a_scale == "per_tensor" and operator.output_scale == "per_tensor":
+        multiplier, bias = blocked_parameters(build, blocks, "a_scale", "b_scale")
+
+        def factor(row: Any, b: Any, i: Any) -> Any:
+            return multiplier[0, b, i]
+    else:
+        a_scale, b_scale, output_scale = (
+            build.scalar_or_vector(name, "float32") for name in ("a_scale", "b_scale", "output_scale")
+        )
+
+        def one_bias(g: Any, b: Any, i: Any) -> Any:
+            column, valid = channel_of_lane(blocks, g, b, i)
+            return select(valid, build.raw("bias")[column], tirx.const(0, "int32"))
+
+        bias = blocked_bias(build, blocks, one_bias)
+        last_row, last_column = operator.rows - 1, operator.columns - 1
+
+        def factor(row: Any, b: Any, i: Any) -> Any:
+            # rows and lanes that are rounded up read the last parameter; nothing of theirs is kept
+            row = tirx.min(row, last_row)
+            column = tirx.min(b * blocks.lanes + i, last_column)
+            return a_scale(row) * b_scale(column) / output_scale(row)
+
+    zero_point = build.scalar_or_vector("output_zero_point", "int32")
+
+    def stage(*indices: Any) -> Any:
+        row, b, i = indices[-3:]
+        total = sums[indices] if bias is None else sums[indices] + bias[0, b, i]
+        own_zero_point = zero_point(tirx.min(row, operator.rows - 1))
+        scaled = total.astype("float32") * factor(row, b, i)
+        return saturated_code(scaled, own_zero_point, operator.output_range, operator.output_dtype)
+
+    return te.compute(sums.shape, stage, name="requantize")
