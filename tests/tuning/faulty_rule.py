@@ -55,7 +55,9 @@ class FaultyRule(ModuleType):
         """As the plain rule."""
         return cpu_plain.form(operator, hardware, knobs)
 
-    def schedule(self, operator: Operator, computation: Any, form: Any, knobs: Mapping[str, int]) -> Any:
+    def schedule(
+        self, operator: Operator, hardware: hardware.Hardware, computation: Any, form: Any, knobs: Mapping[str, int]
+    ) -> Any:
         """As the plain rule, if at all."""
         if knobs["fault"] == BUILD_ERROR:
             raise ValueError("there is no such loop")
@@ -65,7 +67,7 @@ class FaultyRule(ModuleType):
             time.sleep(1000)
         if knobs["fault"] != FINE:  # other chunks are other code: equal code would not be measured
             knobs = {**knobs, "vectors_per_chunk": 1 + knobs["fault"], "serial_operations": 0}
-        return cpu_plain.schedule(operator, computation, form, knobs)
+        return cpu_plain.schedule(operator, hardware, computation, form, knobs)
 
 
 def install() -> FaultyRule:
