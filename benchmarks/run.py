@@ -1,195 +1,175 @@
-"""The speed of kernels on this machine, beside ONNX Runtime's, TensorFlow's and the memory's, in one run.
+"""The speed of kernels on this machine, beside other libraries' and the machine's limits, in one run.
 
-    python benchmarks/run.py [--suite layers|quantize ...] [--threads 1 --threads 2] [--json] [--compare OLD.json]
+    python benchmarks/run.py [--suite layers ...] [--threads 1 --threads 2] [--types u8s8,s8s8] [--json] ...
 
-Every line is the median of calls that take turns with the peer's. "exact" says whether the peer's output equals the
-reference, which ours does by `qcompile verify`. Nothing else should run on the machine meanwhile.
+benchmarks/README.md says what the columns mean. Nothing else should run on the machine meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
+import os
 import platform
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from functools import cache
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from interleaved import medians
-from peers import NODES, onnxruntime_call, tensorflow_call
-from rich.console import Console
-from rich.table import Table
+import isa_mask
+from measure import Line, measure
+from operands import LAYOUTS, TYPES
+from peers import PEERS, Peer
+from report import as_json, print_report
+from shapes import ShapeError
+from suites import SUITES, Case, cases
 
 import qcompile as qc
-from qcompile.reference import evaluate
-from qcompile.reference.random_values import random_values
-from qcompile.spec import Operator
+from qcompile.errors import QCompileError
 
 
-@dataclass(frozen=True)
-class Line:
-    """One operator with a number of threads.
-
-    Args:
-        suite, name: what was measured; `name` is the kernel's.
-        threads: number of threads.
-        microseconds: of one call.
-        rate: 10^9 multiply-accumulates or elements a second.
-        peer: the peer's time / ours: ONNX Runtime's, or TensorFlow's for QuantizeV2; None without a peer.
-        peer_exact: whether ONNX Runtime's output equals the reference.
-        bandwidth: bytes read and written a second, as a share of what a copy of large arrays reaches; for elementwise
-            operators. Above 1 where the tensors fit the caches.
-    """
-
-    suite: str
-    name: str
-    threads: int
-    microseconds: float
-    rate: float
-    peer: float | None
-    peer_exact: bool | None
-    bandwidth: float | None
-
-
-def layers() -> Iterator[tuple[str, Operator]]:
-    """Convolutions and matrix products of well-known networks, uint8 by int8 with scales per channel."""
-
-    def convolution(channels: int, size: int, outputs: int, taps: int, **fields: Any) -> Operator:
-        padding = (taps // 2,) * 2
-        return qc.QuantizedLinearConvolution(
-            qc.Tensor((1, channels, size, size), "uint8"),
-            qc.Tensor((outputs, channels // fields.get("group_count", 1), taps, taps), "int8"),
-            bias=True, filter_scale="per_channel", filter_zero_point=None, start_padding=padding, end_padding=padding,
-            **fields,
-        )  # fmt: skip
-
-    def product(rows: int, depth: int, columns: int) -> Operator:
-        return qc.QuantizedLinearMatrixMultiply(
-            qc.Tensor((rows, depth), "uint8"), qc.Tensor((depth, columns), "int8"), b_scale="per_column",
-            b_zero_point=None,
-        )  # fmt: skip
-
-    yield "3x3 56x56 64->64", convolution(64, 56, 64, 3)
-    yield "3x3 14x14 256->256", convolution(256, 14, 256, 3)
-    yield "1x1 28x28 256->512", convolution(256, 28, 512, 1)
-    yield "7x7 stride 2 224x224 3->64", convolution(3, 224, 64, 7, strides=(2, 2))
-    yield "depthwise 3x3 112x112 32", convolution(32, 112, 32, 3, group_count=32)
-    yield "product 128x256x256", product(128, 256, 256)
-    yield "product 128x768x3072", product(128, 768, 3072)
-    yield "product 1x4096x4096", product(1, 4096, 4096)
+def main() -> int:
+    """Prints the tables or the JSON document; the exit status is 2 where the arguments cannot be fulfilled."""
+    parser = _parser()
+    options = parser.parse_args()
+    try:
+        peers = [peer for name in options.peers for peer in [PEERS[name]] if peer.version is not None]
+        work = [case for suite in options.suite or SUITES for case in cases(suite, options.types, options.layout)]
+        before = _before(options.compare) if options.compare else {}
+        if options.peers_isa == "avx2" and not isa_mask.is_on():
+            if isa_mask.is_needed():
+                return _restart(peers)
+            _say("--peers-isa avx2 changes nothing: this CPU has neither AVX-512 nor AVX-VNNI")
+        for name in options.peers:
+            if PEERS[name] not in peers:
+                _say(f"absent: {name} (no module {PEERS[name].module} is installed)")
+        for peer in peers:
+            os.environ.update(peer.environment)
+        lines = _lines(work, peers, options)
+        facts = _facts(options, peers)
+    except (ShapeError, QCompileError) as error:
+        parser.error(str(error))
+    if options.json:
+        print(json.dumps(as_json(lines, before, facts), indent=1))
+    else:
+        print_report(lines, before)
+    return 0
 
 
-def quantize() -> Iterator[tuple[str, Operator]]:
-    """The operators on single elements, a million of them."""
-    million = (1000, 1000)
-    yield "QuantizeLinear uint8", qc.QuantizeLinear(qc.Tensor(million, "float32"))
-    yield (
-        "QuantizeLinear int8 per axis",
-        qc.QuantizeLinear(qc.Tensor(million, "float32"), "int8", "per_axis", "per_axis"),
-    )
-    yield "DequantizeLinear uint8", qc.DequantizeLinear(qc.Tensor(million, "uint8"))
-    yield "DequantizeLinear int8 per axis", qc.DequantizeLinear(qc.Tensor(million, "int8"), "per_axis", "per_axis")
-    yield "Requantize int8", qc.Requantize(qc.Tensor(million, "int32"))
-    yield "Requantize int8 per axis", qc.Requantize(qc.Tensor(million, "int32"), input_scale="per_axis")
-    yield "DynamicQuantizeLinear", qc.DynamicQuantizeLinear(qc.Tensor(million, "float32"))
-    for mode in ("SCALED", "MIN_COMBINED", "MIN_FIRST"):
-        yield f"QuantizeV2 {mode} int8", qc.QuantizeV2(qc.Tensor(million, "float32"), "int8", mode)
-
-
-SUITES = {"layers": layers, "quantize": quantize}
-
-
-@cache
-def memory_bandwidth() -> float:
-    """Bytes a second, read and written, of one thread that copies 128 MiB."""
-    source, target = np.ones(1 << 27, np.uint8), np.ones(1 << 27, np.uint8)
-    seconds = medians({"copy": lambda: np.copyto(target, source)}, rounds=5)["copy"]
-    return 2 * float(source.nbytes) / seconds
-
-
-def measure(suite: str, title: str, operator: Operator, threads: int, rounds: int) -> Line:
-    """Times one operator against its peer and the memory."""
-    values = random_values(operator, np.random.default_rng(0))
-    constants = {tensor.name: values[tensor.name] for tensor in operator.tensors if tensor.role != "data"}
-    kernel = qc.compile(operator, "host", constants)
-    inputs = {tensor.name: values[tensor.name] for tensor in kernel.inputs}
-    outputs = [np.empty(tensor.shape, tensor.dtype) for tensor in kernel.outputs]
-    calls: dict[str, Any] = {"ours": lambda: kernel(out=outputs, num_threads=threads, **inputs)}
-    peer_output = None
-    if type(operator) in NODES:
-        calls["peer"], peer_output = onnxruntime_call(operator, values, threads)
-    elif isinstance(operator, qc.QuantizeV2):
-        tensorflow = tensorflow_call(operator, values, threads)
-        calls |= {"peer": tensorflow} if tensorflow is not None else {}
-    seconds = medians(calls, rounds)
-    moved = sum(array.nbytes for array in (*inputs.values(), *outputs))
-    exact = None
-    if peer_output is not None:
-        exact = bool(np.array_equal(peer_output, evaluate(operator, values)["output"]))
-    return Line(
-        suite,
-        title,
-        threads,
-        seconds["ours"] * 1e6,
-        operator.operations / seconds["ours"] / 1e9,
-        seconds["peer"] / seconds["ours"] if "peer" in seconds else None,
-        exact,
-        moved / seconds["ours"] / memory_bandwidth() if suite == "quantize" else None,
-    )
-
-
-def main() -> None:
-    """Prints the table or the JSON document."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--suite", action="append", choices=list(SUITES), help="default: all")
-    parser.add_argument("--threads", action="append", type=int, help="default: 1")
-    parser.add_argument("--rounds", type=int, default=15, help="turns of each measurement (default: 15)")
+    parser.add_argument(
+        "--suite", action="append", help=f"{', '.join(SUITES)}, or a file of layers; may be repeated (default: all)"
+    )
+    parser.add_argument("--threads", action="append", type=_positive, help="may be repeated (default: 1)")
+    parser.add_argument("--types", type=_names(TYPES), default=["u8s8"], help=f"of {','.join(TYPES)} (default: u8s8)")
+    parser.add_argument(
+        "--layout", type=_names(LAYOUTS), default=list(LAYOUTS), help="of convolutions (default: NCHW,NHWC)"
+    )
+    parser.add_argument("--peers", type=_names(PEERS), default=list(PEERS), help=f"default: {','.join(PEERS)}")
+    parser.add_argument(
+        "--peers-isa", choices=["native", "avx2"], default="native",
+        help="avx2: the peers see a CPU without AVX-512 and AVX-VNNI (default: native)",
+    )  # fmt: skip
+    parser.add_argument("--target", default="host", help="of our kernels (default: host)")
+    parser.add_argument("--records", type=Path, metavar="FILE", help="tuning records for our kernels")
+    parser.add_argument("--rounds", type=_positive, default=15, help="turns of each measurement (default: 15)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--compare", type=Path, metavar="OLD.json", help="add the ratio to an earlier --json")
-    options = parser.parse_args()
-    old = {}
-    if options.compare:
-        for row in json.loads(options.compare.read_text())["lines"]:
-            old[row["suite"], row["name"], row["threads"]] = row["microseconds"]
-    lines = [
-        measure(suite, title, operator, threads, options.rounds)
-        for suite in options.suite or SUITES
-        for title, operator in SUITES[suite]()
-        for threads in options.threads or [1]
-    ]
-    if options.json:
-        rows = [{**asdict(line), "speed_up": _speed_up(line, old)} for line in lines]
-        print(json.dumps({"cpu": platform.processor() or platform.machine(), "lines": rows}, indent=1))
-        return
-    print(f"a copy of large arrays moves {memory_bandwidth() / 1e9:.1f} GB/s")
-    table = Table()
-    headings = ("operator", "threads", "µs", "G/s", "x peer", "peer is", "x copy")
-    for position, heading in enumerate((*headings, *(["x before"] if old else []))):
-        table.add_column(heading, justify="right" if position else "left")
-    for line in lines:
-        table.add_row(*_cells(line), *([_number(_speed_up(line, old))] if old else []))
-    Console().print(table)
+    return parser
 
 
-def _speed_up(line: Line, old: dict[Any, float]) -> float | None:
-    before = old.get((line.suite, line.name, line.threads))
-    return before / line.microseconds if before else None
+def _positive(text: str) -> int:
+    """An argument's type: an integer of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer of at least 1")
+    return int(text)
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _names(accepted: Any) -> Any:
+    """An argument's type: names with commas between them."""
+
+    def parse(text: str) -> list[str]:
+        names = [name for name in text.split(",") if name]
+        for name in names or [text]:
+            if name not in accepted:
+                raise argparse.ArgumentTypeError(f"unknown {name!r}; accepted: {', '.join(accepted)}")
+        return names
+
+    return parse
 
 
-def _cells(line: Line) -> tuple[str, ...]:
-    verdict = {None: "-", True: "exact", False: "wrong"}[line.peer_exact]
-    return (
-        line.name, str(line.threads), f"{line.microseconds:.0f}", f"{line.rate:.1f}", _number(line.peer), verdict,
-        _number(line.bandwidth),
-    )  # fmt: skip
+def _restart(peers: list[Peer]) -> int:
+    """Runs the same command in a process whose peers see no more than AVX2."""
+    _say("looking for the instructions by which the peers ask what the CPU can do")
+    objects = sorted({path for peer in peers for path in peer.masked_objects})
+    with tempfile.TemporaryDirectory(prefix="qcompile-mask-") as folder:
+        environment = {**os.environ, **isa_mask.environment(objects, Path(folder))}
+        for peer in peers:
+            environment.update(peer.avx2_environment)
+        return subprocess.run([sys.executable, *sys.orig_argv[1:]], env=environment, check=False).returncode
+
+
+def _lines(work: list[Case], peers: list[Peer], options: argparse.Namespace) -> list[Line]:
+    compile_options = {}
+    if options.records:
+        if "records" not in inspect.signature(qc.compile).parameters:
+            raise QCompileError("This version of qcompile.compile takes no records.", given=str(options.records))
+        compile_options["records"] = options.records
+    counts = options.threads or [1]
+    total = len(work) * len(counts)
+    lines: list[Line] = []
+    measured: dict[Any, Line] = {}
+    for threads in counts:
+        for case in work:
+            key = (case.suite, case.operator, threads)
+            if key in measured:  # a product, which is the same in every layout
+                lines.append(replace(measured[key], layout=case.layout))
+                continue
+            words = (case.suite, case.title, case.types, case.layout, f"threads {threads}")
+            _say(f"[{len(lines) + 1}/{total}] {' '.join(word for word in words if word)}")
+            measured[key] = measure(case, threads, peers, options.rounds, options.target, compile_options)
+            lines.append(measured[key])
+    return lines
+
+
+def _facts(options: argparse.Namespace, peers: list[Peer]) -> dict[str, Any]:
+    """What a reader of the JSON document has to know; raises where a peer was to be masked and is not."""
+    objects = sorted({path for peer in peers for path in peer.masked_objects})
+    return {
+        "cpu": _cpu(),
+        "target": options.target,
+        "peers_isa": options.peers_isa,
+        "masked": isa_mask.check(objects) if isa_mask.is_on() else [],
+        "versions": {name: PEERS[name].version for name in options.peers},
+        "rounds": options.rounds,
+    }
+
+
+def _cpu() -> str:
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="ascii", errors="replace") if path.exists() else ""
+    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _before(path: Path) -> dict[tuple[str, str, str, str, int], float]:
+    """Key of a line -> microseconds, from an earlier result."""
+    fields = ("suite", "name", "types", "layout", "threads")
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["lines"]
+        return {tuple(row[field] for field in fields): row["microseconds"] for row in rows}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise QCompileError("This is no result of run.py --json.", given=f"{path}: {error!r}") from error
+
+
+def _say(text: str) -> None:
+    """Progress and remarks, apart from the result."""
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -19,7 +19,7 @@ KNOBS: Mapping[str, tuple[int, int, int]] = {
     "vectors": (0, 0, 8),  # vectors of output channels that share an input; 0: chosen by the shape
     "accumulators": (8, 1, 16),  # int32 vectors of sums, where the shape decides
     "unroll": (2, 1, 16),  # steps along the input channels that are written out
-    "positions_first": (1, 0, 1),  # 1: each vector of the filter meets all positions before the next one is loaded
+    "positions_first": (0, 0, 1),  # 1: each vector of the filter meets all positions before the next one is loaded
     "chunk_bytes": (
         262_144,
         4096,
@@ -128,12 +128,12 @@ def schedule_accumulate(
         requantize = state.get_sblock("requantize")
         state.compute_at(requantize, innermost, preserve_unit_loops=True)
         *_, own_tile, own_channels = _spatial_tail(state, requantize, operator)
-        write_out(state, form.vector, own_tile, own_channels)
+        write_out(state, own_tile, own_channels)
         _schedule_moves_out(state, operator, form, tile, loops.channels)
     elif "output" in names:
         _schedule_moves_out(state, operator, form, tile, loops.channels)
     else:
-        write_out(state, form.vector, tile, loops.channels)
+        write_out(state, tile, loops.channels)
     state.compute_at(accumulate, innermost, preserve_unit_loops=True)
     _schedule_reduction(state, accumulate, operator, form, knobs, intrinsic)
     for block in names:
@@ -205,12 +205,10 @@ def _spatial_tail(state: Schedule, block: Any, operator: Convolution | MatrixMul
     return (loops[-4], loops[-1]) if isinstance(operator, Convolution) else (loops[-3], loops[-1])
 
 
-def write_out(state: Schedule, vector: int, tile: Any, channels: Any) -> None:
-    """All positions of a tile written out, whole vectors of channels."""
-    vectors, lane = state.split(channels, [None, vector])
+def write_out(state: Schedule, tile: Any, channels: Any) -> None:
+    """All positions of a tile written out, their channels as one vector."""
     state.unroll(tile)
-    state.unroll(vectors)
-    state.vectorize(lane)
+    state.vectorize(channels)
 
 
 def _schedule_moves_out(

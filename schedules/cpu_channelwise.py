@@ -112,11 +112,11 @@ class _Moves:
             requantize = state.get_sblock("requantize")
             state.compute_at(requantize, outer, preserve_unit_loops=True)
             loops = state.get_loops(requantize)
-            write_out(state, form.lanes, loops[-2 if form.along_columns else -4], loops[-1])
+            write_out(state, loops[-2 if form.along_columns else -4], loops[-1])
         if has_output:
             state.unroll(tile)
         else:
-            write_out(state, form.lanes, tile, lane)
+            write_out(state, tile, lane)
         state.compute_at(accumulate, outer, preserve_unit_loops=True)
         if self._is_packed_by_task():
             state.compute_at(state.get_sblock("centred"), tasks, preserve_unit_loops=True)

@@ -78,10 +78,18 @@ class Kernel:
         """The run-time tensors, with name, shape and dtype, in the order of the C interface."""
         return tuple(tensor for tensor in self.operator.tensors if tensor.name not in self._entry.constants)
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[TensorRole, ...]:
         """The outputs, with name, shape and dtype."""
         return self.operator.outputs
+
+    @cached_property
+    def _input_layouts(self) -> tuple[tuple[TensorRole, np.dtype[Any], tuple[int, ...]], ...]:
+        return tuple((tensor, np.dtype(tensor.dtype), tensor.shape) for tensor in self.inputs)
+
+    @cached_property
+    def _output_layouts(self) -> tuple[tuple[TensorRole, np.dtype[Any], tuple[int, ...]], ...]:
+        return tuple((tensor, np.dtype(tensor.dtype), tensor.shape) for tensor in self.outputs)
 
     @cached_property
     def constants(self) -> dict[str, Array]:
@@ -177,8 +185,8 @@ class Kernel:
         variant = self._chosen
         values = self._inputs(tensors)
         results = self._results(out, values)
-        addresses = [_address(values[tensor.name]) if tensor.name in values else 0 for tensor in self.inputs]
-        addresses += map(_address, results)
+        addresses = [_address(values.get(tensor.name)) for tensor in self.inputs]
+        addresses += [_address(array) for array in results]
         self._content.library(variant.library).run(variant.index, addresses, _threads(num_threads))
         if len(results) == 1:
             return results[0]
@@ -195,9 +203,16 @@ class Kernel:
     def _inputs(self, tensors: Mapping[str, Any]) -> dict[str, Array]:
         values: dict[str, Array] = {}
         missing = None
-        for tensor in self.inputs:
+        for tensor, dtype, shape in self._input_layouts:
             if tensor.name in tensors:
-                values[tensor.name] = canonical_value(tensor, tensors[tensor.name])
+                value = tensors[tensor.name]
+                is_canonical = (
+                    type(value) is np.ndarray
+                    and value.dtype is dtype
+                    and value.shape == shape
+                    and value.flags.c_contiguous
+                )
+                values[tensor.name] = value if is_canonical else canonical_value(tensor, value)
             elif not tensor.optional:
                 missing = missing or f"without {tensor.name}"
         if len(values) < len(tensors):
@@ -214,19 +229,17 @@ class Kernel:
 
     def _results(self, out: Any, inputs: Mapping[str, Array]) -> list[Array]:
         if out is None:
-            return [np.empty(tensor.shape, tensor.dtype) for tensor in self.outputs]
+            return [np.empty(shape, dtype) for _, dtype, shape in self._output_layouts]
         given = [out] if isinstance(out, np.ndarray) else list(out) if isinstance(out, (list, tuple)) else None
         if given is None or len(given) != len(self.outputs):
             accepted = ", ".join(map(str, self.outputs))
             raise InvalidTensorError("out= must be an array for each output.", accepted=accepted)
-        for array, tensor in zip(given, self.outputs, strict=True):
+        for array, (tensor, wanted, needed) in zip(given, self._output_layouts, strict=True):
             usable = (
                 isinstance(array, np.ndarray)
-                and array.shape == tensor.shape
-                and array.dtype == np.dtype(tensor.dtype)
-                and array.flags.c_contiguous
-                and array.flags.writeable
-                and array.flags.aligned
+                and array.shape == needed
+                and array.dtype == wanted
+                and array.flags.carray  # C-contiguous, aligned and writeable
             )
             if not usable:
                 shape, dtype = getattr(array, "shape", None), getattr(array, "dtype", type(array).__name__)
@@ -238,7 +251,7 @@ class Kernel:
             for name, value in inputs.items():
                 if np.may_share_memory(array, value):
                     raise InvalidTensorError(f"out= overlaps the input {name}.", remedy="pass another array")
-        for position, array in enumerate(given):
+        for position, array in enumerate(given[1:], start=1):
             if any(np.may_share_memory(array, other) for other in given[:position]):
                 raise InvalidTensorError("out= has arrays that overlap each other.", remedy="pass separate arrays")
         return given
@@ -265,8 +278,9 @@ def _restore(content: bytes, name: str, target: str | None) -> Kernel:
     return Kernel(restored, entry, target)
 
 
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])  # much faster than array.ctypes
+def _address(array: Array | None) -> int:
+    # much faster than array.ctypes
+    return 0 if array is None else array.__array_interface__["data"][0]  # type: ignore[no-any-return]
 
 
 def _threads(num_threads: Any) -> int:
