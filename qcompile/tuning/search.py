@@ -7,7 +7,6 @@ where a model expects the most, and neighbours of the best. Equal questions get 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,10 @@ _SPREAD = 14
 #: one in so many of the later points is a neighbour of the best
 _NEIGHBOUR_EVERY = 8
 #: the model is fitted to so many points at most
-_MODELLED = 200
+_MODELLED = 120
+#: of more open points the model judges a part, which moves on every time, and those near the best
+_JUDGED = 600
+_NEAREST = 100
 #: what a failure counts as, in units of the slowest time
 _FAILURE = 1.5
 
@@ -75,7 +77,7 @@ class Search:
         if self._asked < self._default_count + _SPREAD or len(measured) < 2:
             return self._farthest()
         if self._asked % _NEIGHBOUR_EVERY == 0:
-            return self._neighbour(measured)
+            return self._neighbour()
         return self._most_promising()
 
     def _farthest(self) -> int:
@@ -87,11 +89,10 @@ class Search:
         distances = _distances(self._coordinates[open_points], closed).min(axis=1)
         return int(open_points[np.argmax(distances)])
 
-    def _neighbour(self, measured: Sequence[int]) -> int:
+    def _neighbour(self) -> int:
         """The open point that is nearest to the best point."""
-        best = min(measured, key=lambda point: (self._times[point], point))
         open_points = np.flatnonzero(self._is_open)
-        distances = _distances(self._coordinates[open_points], self._coordinates[[best]])[:, 0]
+        distances = _distances(self._coordinates[open_points], self._coordinates[[self._best()]])[:, 0]
         return int(open_points[np.argmin(distances)])
 
     def _most_promising(self) -> int:
@@ -99,12 +100,26 @@ class Search:
         if self._surrogate is None:
             self._surrogate = self._fitted()
             self._lengths = self._surrogate.lengths
-        open_points = np.flatnonzero(self._is_open)
+        open_points = self._judged()
         gains, expected = self._surrogate.expected_improvements(self._coordinates[open_points])
         position = int(np.argmax(gains))
         point = int(open_points[position])
         self._surrogate.believe(self._coordinates[point], float(expected[position]))
         return point
+
+    def _judged(self) -> npt.NDArray[np.intp]:
+        """The open points that are looked at."""
+        open_points = np.flatnonzero(self._is_open)
+        step = -(-len(open_points) // _JUDGED)
+        if step <= 1:
+            return open_points
+        distances = _distances(self._coordinates[open_points], self._coordinates[[self._best()]])[:, 0]
+        nearest = open_points[np.argsort(distances, kind="stable")[:_NEAREST]]
+        return np.union1d(open_points[self._asked % step :: step], nearest)
+
+    def _best(self) -> int:
+        measured = [(seconds, point) for point, seconds in self._times.items() if seconds is not None]
+        return min(measured)[1]
 
     def _fitted(self) -> Surrogate:
         """The model of what is known; of very many points of the best half, and a sample of the others."""
