@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ..tuning.report import KernelReport, Report
 
 _CHECK_FAILED = 1
+#: a difference of times that is not worth a word
+_UNSTEADY = 0.05
 
 
 @click.command(
@@ -158,6 +160,9 @@ def _fields(entry: KernelReport) -> list[tuple[str, str]]:
         fields.append((label, time))
     if entry.speed_up is not None:
         fields.append(("speed-up", f"{entry.speed_up:.2f}, with {output.counted(entry.threads, 'thread')}"))
+    if entry.drift is not None and abs(entry.drift - 1) > _UNSTEADY:
+        again = f"measured again, the best took {entry.drift:.2f} times as long: is the machine quiet?"
+        fields.append(("unsteady", again))
     trials = f"{entry.trials_new} new, {entry.trials_resumed} of earlier runs, of {entry.space} candidates"
     fields.append(("trials", trials))
     fields += [("failed", f"{count}: {status}") for status, count in failures(entry.statuses)]

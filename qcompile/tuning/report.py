@@ -55,6 +55,8 @@ class KernelReport:
         trials_new, trials_resumed: candidates of this run, and of earlier ones.
         space: number of all candidates.
         stopped: why the search ended.
+        drift: how much longer the best few took when they were measured again; None where they were not. Far from 1,
+            the machine was not quiet.
     """
 
     name: str
@@ -70,6 +72,7 @@ class KernelReport:
     trials_resumed: int
     space: int
     stopped: str
+    drift: float | None = None
 
     @property
     def speed_up(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -80,6 +81,7 @@ class Session:
         self._latest = {record.point: record for record in map(_complete, records.latest(own))}
         self._resumed = len(self._latest)
         self.stopped = ""
+        self.drift: float | None = None
 
     @property
     def statuses(self) -> Counter[str]:
@@ -151,6 +153,7 @@ class Session:
             trials_resumed=self._resumed,
             space=len(self.space.candidates),
             stopped=self.stopped,
+            drift=self.drift,
         )
 
     def _task(self) -> Task:
@@ -218,6 +221,9 @@ class Session:
         candidates = [Candidate(record.rule, record.rule_version, record.knobs) for record in finalists]
         outcomes = self._laboratory.compare(candidates)
         if outcomes:
+            times = [(new.seconds, old.seconds) for new, old in zip(outcomes, finalists, strict=True)]
+            ratios = [new / old for new, old in times if new is not None and old is not None]
+            self.drift = statistics.median(ratios) if ratios else None
             self._keep(list(zip(candidates, outcomes, strict=True)), "final")
 
 

@@ -123,6 +123,19 @@ def test_wrong_words(cli: Cli, operators: Path, tmp_path: Path) -> None:
     check_failure(cli(*tune), "tuned.json, line 1", "remedy")
 
 
+def test_an_unsteady_machine_is_named(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compare = laboratory.Laboratory.compare
+
+    def slower(own: laboratory.Laboratory, candidates: Any) -> list[laboratory.Outcome]:
+        outcomes = compare(own, candidates)
+        return [replace(outcome, seconds=10 * (outcome.seconds or 0)) for outcome in outcomes]
+
+    monkeypatch.setattr(laboratory.Laboratory, "compare", slower)
+    result = cli("tune", PRODUCT.name, "--records", tmp_path / "tuned.json", "--trials", "4")
+    assert result.exit_code == 0
+    assert "is the machine quiet?" in " ".join(result.stdout.split())
+
+
 PROGRESS = Progress(1, 2, "[red]conv", 10**6, "MAC", 0, 8, None, None, {}, None, "starting")
 
 

@@ -105,6 +105,9 @@ def test_the_best_are_compared(faulty_target: str, rule: FaultyRule, tmp_path: P
     assert kernel.statuses == {"ok": 5}, "a comparison is no trial"
     assert kernel.speed_up is not None
     assert kernel.speed_up >= 1
+    first = {record.point: record.seconds for record in records.read(path) if record.stage == "search"}
+    ratios = sorted((record.seconds or 0) / (first[record.point] or 1) for record in final)
+    assert kernel.drift == ratios[1]
 
 
 def test_a_worker_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
