@@ -187,7 +187,11 @@ COMMAND = [sys.executable, "-m", "qcompile", "tune", PRODUCT.name, "--target", "
 
 def start(path: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [*COMMAND, "--records", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        [*COMMAND, "--records", str(path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(path.parent)},  # what is left of a killed process goes with the test
     )
 
 
