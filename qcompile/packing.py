@@ -48,7 +48,16 @@ def _packed_filter(operator: Operator, form: AccumulateForm, values: Values) -> 
     if isinstance(operator, Convolution):
         return _packed_convolution_filter(operator, form, values)
     assert isinstance(operator, MatrixMultiply)
-    matrix = values["b"].astype(np.int16) - _zero_point(values, "b_zero_point")
+    return _packed_columns(values["b"].astype(np.int16) - _zero_point(values, "b_zero_point"), operator, form)
+
+
+def _packed_bytes(operator: Operator, form: AccumulateForm, values: Values) -> Array:
+    """The packed codes of a matrix in their own type."""
+    return _packed_columns(values["b"], operator, form)
+
+
+def _packed_columns(matrix: Array, operator: Operator, form: AccumulateForm) -> Array:
+    """[..., K, N] -> [..., blocks, K, lanes (, 2)]."""
     blocks = channel_blocks(operator, form)
     padded = _pad_last(matrix, blocks.blocks * blocks.lanes, 0)
     split = padded.reshape(*padded.shape[:-1], blocks.blocks, blocks.lanes)
@@ -143,6 +152,7 @@ def _spread_tensor(name: str, dtype: str | None = None) -> Callable[[Operator, A
 _FOLDED: dict[str, Callable[[Operator, Any, Values], Array]] = {
     "packed_filter": _packed_filter,
     "packed_codes": _packed_codes,
+    "packed_bytes": _packed_bytes,
     "packed_bias": _packed_bias,
     "multiplier": _multiplier,
     "spread_scale": _spread_tensor("scale"),

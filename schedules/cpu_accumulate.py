@@ -20,6 +20,7 @@ KNOBS: Mapping[str, tuple[int, int, int]] = {
     "accumulators": (8, 1, 16),  # int32 vectors of sums, where the shape decides
     "unroll": (2, 1, 16),  # steps along the input channels that are written out
     "positions_first": (0, 0, 1),  # 1: each vector of the filter meets all positions before the next one is loaded
+    "raw_rows": (4, 0, 64),  # products of fewer rows, or as many, read the matrix as codes of one byte
     "chunk_bytes": (
         262_144,
         4096,
@@ -124,8 +125,9 @@ def schedule_accumulate(
     if parallel:
         state.parallel(state.fuse(*loops.batch, *chunk, *loops.groups, loops.panel))
     innermost = within[-1]
-    if "output" in names and "requantize" in names:
-        requantize = state.get_sblock("requantize")
+    last = next((name for name in ("requantize", "shifted") if name in names), None)
+    if "output" in names and last is not None:
+        requantize = state.get_sblock(last)
         state.compute_at(requantize, innermost, preserve_unit_loops=True)
         *_, own_tile, own_channels = _spatial_tail(state, requantize, operator)
         write_out(state, own_tile, own_channels)
@@ -141,13 +143,13 @@ def schedule_accumulate(
             _schedule_subtraction(state, block, form, parallel)
         elif block == "centred":
             _schedule_centred(state, operator, form, parallel)
-        elif block not in ("accumulate", "requantize", "output"):
+        elif block not in ("accumulate", "requantize", "shifted", "output"):
             _parallel_rows(state, block, parallel)
 
 
 def _consumer(state: Schedule, names: list[str]) -> Any:
     """The block that takes the sums over: a copy of them where there is none."""
-    for name in ("output", "requantize"):
+    for name in ("output", "requantize", "shifted"):
         if name in names:
             return state.get_sblock(name)
     return state.cache_write(state.get_sblock("accumulate"), 0, "global")
@@ -298,6 +300,10 @@ def _schedule_centred(
         geometry = Geometry(operator, form)
         if not geometry.is_contiguous:
             _parallel_rows(state, "centred", parallel)
+            row = state.get_loops(state.get_sblock("centred"))[-1]
+            if geometry.centred_channels % form.vector == 0:
+                vector = 2 * form.vector if geometry.centred_channels % (2 * form.vector) == 0 else form.vector
+                state.vectorize(state.split(row, [None, vector])[1])
             return
         first = geometry.start_padding[1] * geometry.centred_channels
         size = min(geometry.input[1] * geometry.centred_channels, geometry.row - first)

@@ -51,7 +51,8 @@ def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> An
     lanes = hardware.int32_lanes
     positions, channels = cpu_accumulate.extents_of(operator)
     tile, vectors = cpu_accumulate.register_tile(positions, -(-channels // lanes), knobs)
-    return AccumulateForm(vectors * lanes, tile, pairs=_PAIRS, vector=lanes)
+    raw_codes = isinstance(operator, MatrixMultiply) and operator.rows <= knobs["raw_rows"]
+    return AccumulateForm(vectors * lanes, tile, lanes, _PAIRS, raw_codes)
 
 
 def schedule(
@@ -64,7 +65,8 @@ def schedule(
     from qcompile.intrinsics import multiply_add_pairs
 
     assert isinstance(operator, (Convolution, MatrixMultiply))
-    intrinsic = multiply_add_pairs.register(hardware.multiply_add_pairs, hardware.int32_lanes)
+    weights_dtype = operator.b.dtype if form.raw_codes else "int16"
+    intrinsic = multiply_add_pairs.register(hardware.multiply_add_pairs, hardware.int32_lanes, weights_dtype)
     state = Schedule(tvm.IRModule({"main": computation.function}))
     cpu_accumulate.schedule_accumulate(state, operator, form, knobs, intrinsic)
     return state.mod

@@ -7,6 +7,7 @@ int32 --requantize (bias, multiplier, zero point)--> codes in blocks --output-->
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import te, tirx
@@ -34,7 +35,7 @@ def matrix_multiply(operator: MatrixMultiply, known: frozenset[str], form: Accum
     rows = -(-operator.rows // form.tile) * form.tile
     batch_rank = len(operator.batch_shape)
     centred = _centred_matrix(build, operator, rows, form)
-    packed = _packed_matrix(build, operator, blocks, form)
+    packed = (_packed_codes if form.raw_codes else _packed_matrix)(build, operator, blocks, form)
     extents = form.depth_shape(operator.depth)
     axes = [te.reduce_axis((0, extent), name=name) for name, extent in zip(("k", "p"), extents, strict=False)]
 
@@ -45,8 +46,11 @@ def matrix_multiply(operator: MatrixMultiply, known: frozenset[str], form: Accum
         return te.sum(centred[a_index].astype("int32") * packed[b_index].astype("int32"), axis=axes)
 
     codes = te.compute((*operator.batch_shape, rows, blocks.blocks, blocks.lanes), product, name="accumulate")
+    total_of = _with_zero_point(build, operator, blocks, centred, codes) if form.raw_codes else codes.__getitem__
     if not isinstance(operator, MatrixMultiplyInteger):
-        codes = _requantized_matrix(build, operator, blocks, codes)
+        codes = _requantized_matrix(build, operator, blocks, codes.shape, total_of)
+    elif form.raw_codes and build.exists("b_zero_point"):
+        codes = te.compute(codes.shape, lambda *indices: total_of(indices), name="shifted")
     if blocks.is_full and rows == operator.rows:
         return build.finish([("output", codes)])
 
@@ -98,8 +102,48 @@ def _packed_matrix(build: Builder, operator: MatrixMultiply, blocks: ChannelBloc
     return centred_filter(build, "b", shape, place_of, code_of, operator.columns)
 
 
-def _requantized_matrix(build: Builder, operator: Any, blocks: ChannelBlocks, sums: te.Tensor) -> te.Tensor:
-    """Codes of the shape of `sums` [..., M, blocks, lanes]; the multiplier is a matrix where rows have parameters."""
+def _packed_codes(build: Builder, operator: MatrixMultiply, blocks: ChannelBlocks, form: AccumulateForm) -> te.Tensor:
+    """Codes [..., blocks, K, lanes (, 2)] in their own type, 0 in the empty places."""
+    depth = form.depth_shape(operator.depth)
+    batch_rank = len(operator.b.shape) - 2
+
+    def codes(*indices: Any) -> Any:
+        batch, (b, first, i, *rest) = indices[:batch_rank], indices[batch_rank:]
+        column, in_columns = channel_of_lane(blocks, 0, b, i)
+        k, in_depth = place_of_depth(form, operator.depth, (first, *rest))
+        raw = build.raw("b")[(*batch, k, column)]
+        return select([*in_columns, *in_depth], raw, tirx.const(0, operator.b.dtype))
+
+    shape = (*operator.b.shape[:-2], blocks.blocks, depth[0], blocks.lanes, *depth[1:])
+    return build.derived("packed_bytes", ("b",), operator.b.dtype, shape, codes)
+
+
+def _with_zero_point(
+    build: Builder, operator: MatrixMultiply, blocks: ChannelBlocks, centred: te.Tensor, sums: te.Tensor
+) -> Callable[[tuple[Any, ...]], Any]:
+    """Sums of products with codes -> with centred codes: sum(a * (b - z)) = sum(a * b) - z * sum(a), modulo 2^32."""
+    if not build.exists("b_zero_point"):
+        return sums.__getitem__
+    zero_point = build.scalar_or_vector("b_zero_point", "int32")
+    k = te.reduce_axis((0, int(centred.shape[-1])), name="k")
+    row_sums = te.compute(
+        centred.shape[:-1], lambda *row: te.sum(centred[(*row, k)].astype("int32"), axis=k), name="row_sums"
+    )
+    batch_rank = len(operator.batch_shape)
+
+    def total(indices: tuple[Any, ...]) -> Any:
+        row, b, i = indices[batch_rank:]
+        column = tirx.min(b * blocks.lanes + i, operator.columns - 1)
+        place = (*_broadcast(indices[:batch_rank], operator.a.shape[:-2]), row)
+        return sums[indices] - zero_point(column) * row_sums[place]
+
+    return total
+
+
+def _requantized_matrix(
+    build: Builder, operator: Any, blocks: ChannelBlocks, shape: Any, total_of: Callable[[tuple[Any, ...]], Any]
+) -> te.Tensor:
+    """Codes [..., M, blocks, lanes] of the sums; the multiplier is a matrix where rows have parameters."""
     if operator.a_scale == "per_tensor" and operator.output_scale == "per_tensor":
         multiplier, bias = blocked_parameters(build, blocks, "a_scale", "b_scale")
 
@@ -127,9 +171,9 @@ def _requantized_matrix(build: Builder, operator: Any, blocks: ChannelBlocks, su
 
     def stage(*indices: Any) -> Any:
         row, b, i = indices[-3:]
-        total = sums[indices] if bias is None else sums[indices] + bias[0, b, i]
+        total = total_of(indices) if bias is None else total_of(indices) + bias[0, b, i]
         own_zero_point = zero_point(tirx.min(row, operator.rows - 1))
         scaled = total.astype("float32") * factor(row, b, i)
         return saturated_code(scaled, own_zero_point, operator.output_range, operator.output_dtype)
 
-    return te.compute(sums.shape, stage, name="requantize")
+    return te.compute(shape, stage, name="requantize")

@@ -21,21 +21,23 @@ PAIR = 2
 
 
 @cache
-def register(llvm_intrinsic: str, lanes: int) -> str:
+def register(llvm_intrinsic: str, lanes: int, weights_dtype: str = "int16") -> str:
     """Registers the tensor intrinsic with one int16 pair for all lanes; returns its name.
 
     Args:
         llvm_intrinsic: LLVM's name of the instruction.
         lanes: its int32 lanes.
+        weights_dtype: "int16", or "int8" or "uint8", which are widened.
     """
     number = T.llvm_lookup_intrinsic_id(llvm_intrinsic)
     pairs = f"int16x{PAIR * lanes}"
+    stored = f"{weights_dtype}x{PAIR * lanes}"
     vector = f"int32x{lanes}"
 
     @T.prim_func(s_tir=True)
     def description(
         data: T.Buffer((PAIR,), "int16", offset_factor=1, align=1),
-        weights: T.Buffer((lanes, PAIR), "int16", offset_factor=1, align=1),
+        weights: T.Buffer((lanes, PAIR), weights_dtype, offset_factor=1, align=1),
         sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
     ) -> None:
         with T.sblock("root"):
@@ -50,7 +52,7 @@ def register(llvm_intrinsic: str, lanes: int) -> str:
     @T.prim_func(s_tir=True)
     def implementation(
         data: T.Buffer((PAIR,), "int16", offset_factor=1, align=1),
-        weights: T.Buffer((lanes, PAIR), "int16", offset_factor=1, align=1),
+        weights: T.Buffer((lanes, PAIR), weights_dtype, offset_factor=1, align=1),
         sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
     ) -> None:
         with T.sblock("root"):
@@ -62,11 +64,11 @@ def register(llvm_intrinsic: str, lanes: int) -> str:
                 T.reinterpret(
                     T.broadcast(T.reinterpret(data.vload([0], "int16x2"), dtype="int32"), lanes), dtype=pairs
                 ),
-                weights.vload([0, 0], pairs),
+                T.cast(weights.vload([0, 0], stored), pairs),
                 dtype=vector,
             )
 
-    return _registered(llvm_intrinsic, "pair", description, implementation)
+    return _registered(llvm_intrinsic, f"pair_{weights_dtype}", description, implementation)
 
 
 @cache
