@@ -20,6 +20,7 @@ _PUBLIC = {
     "load": "runtime.loader",
     "reference": "",
     "run_onnx": "frontends.onnx",
+    "tune": "tuning.tune",
     "verify": "verification",
     "Bundle": "runtime.loader",
     "Kernel": "runtime.kernel",
@@ -45,8 +46,10 @@ _PUBLIC = {
     "LoweringError": "errors",
     "MissingDependencyError": "errors",
     "ModelError": "errors",
+    "RecordsError": "errors",
     "TargetFileError": "errors",
     "ToolchainError": "errors",
+    "TuningError": "errors",
     "UnknownNameError": "errors",
     "UnsupportedError": "errors",
 }
@@ -73,10 +76,12 @@ __all__ = [
     "QuantizeV2",
     "QuantizedLinearConvolution",
     "QuantizedLinearMatrixMultiply",
+    "RecordsError",
     "Requantize",
     "TargetFileError",
     "Tensor",
     "ToolchainError",
+    "TuningError",
     "UnknownNameError",
     "UnsupportedError",
     "__version__",
@@ -84,6 +89,7 @@ __all__ = [
     "load",
     "reference",
     "run_onnx",
+    "tune",
     "verify",
 ]
 
@@ -101,8 +107,10 @@ if TYPE_CHECKING:
         MissingDependencyError,
         ModelError,
         QCompileError,
+        RecordsError,
         TargetFileError,
         ToolchainError,
+        TuningError,
         UnknownNameError,
         UnsupportedError,
     )
@@ -123,6 +131,7 @@ if TYPE_CHECKING:
         Requantize,
         Tensor,
     )
+    from .tuning.tune import tune
     from .verification import verify
 
 

@@ -86,6 +86,14 @@ class KernelError(QCompileError, RuntimeError):
     """A kernel reported a failure while it ran."""
 
 
+class RecordsError(QCompileError, ValueError):
+    """A file of records cannot be read or written, or holds something else than records."""
+
+
+class TuningError(QCompileError, RuntimeError):
+    """Tuning cannot start or go on: the workers do not answer, or nothing can be measured."""
+
+
 class ModelError(QCompileError, ValueError):
     """An ONNX model cannot be read, or does not hold what is asked of it."""
 
@@ -108,3 +116,7 @@ class AccumulatorOverflowWarning(QCompileWarning):
 
 class CacheWarning(QCompileWarning):
     """The cache of compiled kernels cannot be used; compilation goes on without it."""
+
+
+class RecordsWarning(QCompileWarning):
+    """A file of records ends in the middle of a line; what stands there is left out."""

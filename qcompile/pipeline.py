@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
-from . import __version__, cache, catalogue, overflow, records, tvm_versions
+from . import __version__, cache, catalogue, overflow, tvm_versions
 from . import hardware as hardware_files
+from . import records as schedule_records
 from .bundle import BundledKernel, assemble
-from .errors import InvalidOperatorError, InvalidTensorError, UnknownNameError, UnsupportedError
+from .errors import InvalidOperatorError, InvalidTensorError, RecordsError, UnknownNameError, UnsupportedError
 from .hardware import Hardware
 from .linking import LinkedArgument, LinkedKernel, link
 from .packing import fold
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 #: (kernels done, kernels in all, name of the kernel that comes next)
 Progress = Callable[[int, int, str], None]
+#: the path of a file of records, or several
+RecordPaths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class _Work:
 
     request: Request
     hardware: Hardware
-    choice: records.Choice
+    choice: schedule_records.Choice
 
     def key(self) -> str:
         """What determines the code; the values of the constants do not."""
@@ -107,6 +110,7 @@ def compile(
     target: str | Sequence[str] = ...,
     constants: Mapping[str, Any] | None = ...,
     *,
+    records: RecordPaths | None = ...,
     requantize: str = ...,
     progress: Progress | None = ...,
 ) -> Kernel: ...
@@ -118,6 +122,7 @@ def compile(
     target: str | Sequence[str] = ...,
     constants: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = ...,
     *,
+    records: RecordPaths | None = ...,
     requantize: str = ...,
     input_shapes: Mapping[str, Sequence[int]] | None = ...,
     progress: Progress | None = ...,
@@ -129,6 +134,7 @@ def compile(
     target: str | Sequence[str] = "host",
     constants: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
     *,
+    records: RecordPaths | None = None,
     requantize: str = "float32",
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     progress: Progress | None = None,
@@ -141,6 +147,7 @@ def compile(
         target: a target's name ("host" is this machine), the path of a target file, or several of these.
         constants: tensors that are fixed: name -> value for one operator; for several, a mapping for each of them, in
             their order or by their names. Models bring their own.
+        records: file of records that `tune` wrote, or several; earlier ones decide first.
         requantize: the arithmetic of the last stage; "float32" is the only one of this version.
         input_shapes: shapes of a model's inputs, for those with dynamic dimensions.
         progress: called before each kernel and at the end.
@@ -157,11 +164,13 @@ def compile(
     if isinstance(operators, (str, os.PathLike, bytes)) or hasattr(operators, "SerializeToString"):
         if constants is not None:
             raise InvalidTensorError("constants= is for operators; a model brings its own.")
-        return compile_requests(read_file(operators, input_shapes).requests, target, progress=progress)
+        requests = read_file(operators, input_shapes).requests
+        return compile_requests(requests, target, records=records, progress=progress)
     if input_shapes is not None:
         raise InvalidTensorError("input_shapes= is for ONNX models; an operator has its shapes.")
     single = isinstance(operators, Operator)
-    bundle = compile_requests(requests_of_operators(operators, constants), target, single=single, progress=progress)
+    requests = requests_of_operators(operators, constants)
+    bundle = compile_requests(requests, target, records=records, single=single, progress=progress)
     return next(iter(bundle)) if single else bundle
 
 
@@ -169,6 +178,7 @@ def compile_requests(
     requests: Sequence[Request],
     target: str | Sequence[str],
     *,
+    records: RecordPaths | None = None,
     single: bool = False,
     progress: Progress | None = None,
 ) -> Bundle:
@@ -184,8 +194,9 @@ def compile_requests(
     targets = resolve_targets(target)
     c_compiler()  # raises before the long work rather than after it
     checked = [replace(request, constants=_checked_constants(request)) for request in requests]
+    files = load_records(records)
     work = [
-        _Work(request, hardware, records.find(request.operator, hardware))
+        _Work(request, hardware, schedule_records.find(request.operator, hardware, request.constants.keys(), files))
         for hardware in targets
         for request in checked
     ]
@@ -197,12 +208,51 @@ def compile_requests(
         libraries.append(link(linked, {code.symbol: code.object_code for code in codes[part]}))
         for number, (job, code) in enumerate(zip(work[part], codes[part], strict=True)):
             variants[number].append(_variant(job.choice, position, number, code))
+    return _bundle(checked, variants, targets, libraries, single)
+
+
+def _bundle(
+    requests: Sequence[Request],
+    variants: Sequence[Sequence[VariantEntry]],
+    targets: Sequence[Hardware],
+    libraries: Sequence[bytes],
+    single: bool,
+) -> Bundle:
     kernels = [
         BundledKernel(request.name, request.aliases, request.operator, request.constants, tuple(own))
-        for request, own in zip(checked, variants, strict=True)
+        for request, own in zip(requests, variants, strict=True)
     ]
     producer = {"qcompile": __version__, "apache-tvm": tvm_versions.TVM[1]}
     return assemble(kernels, targets, libraries, producer=producer, requantize="float32", single=single)
+
+
+def compile_candidate(request: Request, hardware: Hardware, choice: schedule_records.Choice) -> tuple[Bundle, str]:
+    """A bundle of one kernel that is scheduled as told, and the digest of its code. The cache is not used.
+
+    Args:
+        request: with canonical constants, whose sums are not checked for overflow.
+        hardware: the target.
+        choice: the rule and its knobs.
+    """
+    job = _Work(request, hardware, choice)
+    code = _parsed(_generate(job, "qc_candidate"))
+    library = link([_linked_kernel(job, code)], {code.symbol: code.object_code})
+    bundle = _bundle([request], [[_variant(choice, 0, 0, code)]], [hardware], [library], single=True)
+    return bundle, cache.digest(code.object_code)
+
+
+def load_records(paths: RecordPaths | None) -> list[schedule_records.RecordFile]:
+    """The files of records of a path, or of several.
+
+    Raises:
+        RecordsError: one cannot be read.
+    """
+    if paths is None:
+        return []
+    several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    if not isinstance(several, Sequence) or not all(isinstance(path, (str, os.PathLike)) for path in several):
+        raise RecordsError("records= is wrong.", given=repr(paths)[:200], accepted="the path of a file, or several")
+    return [schedule_records.load(path) for path in several]
 
 
 def _checked_constants(request: Request) -> Mapping[str, Any]:
@@ -217,7 +267,7 @@ def _checked_constants(request: Request) -> Mapping[str, Any]:
     return values
 
 
-def _variant(choice: records.Choice, library: int, index: int, code: _Code) -> VariantEntry:
+def _variant(choice: schedule_records.Choice, library: int, index: int, code: _Code) -> VariantEntry:
     return VariantEntry(
         library, index, choice.rule, choice.version, dict(choice.knobs), choice.source, choice.refused,
         code.workspace_bytes,
@@ -248,7 +298,7 @@ def _generate_all(work: Sequence[_Work], progress: Progress | None) -> list[_Cod
 
 def _linked_kernel(job: _Work, code: _Code) -> LinkedKernel:
     request = job.request
-    form = records.load_rule(job.choice.rule).form(request.operator, job.hardware, job.choice.knobs)
+    form = schedule_records.load_rule(job.choice.rule).form(request.operator, job.hardware, job.choice.knobs)
     tensors = {tensor.name: tensor for tensor in (*request.operator.tensors, *request.operator.outputs)}
     arguments = [
         LinkedArgument(
@@ -267,7 +317,10 @@ def _linked_kernel(job: _Work, code: _Code) -> LinkedKernel:
 
 def _code(job: _Work, key: str) -> _Code:
     """Machine code from the cache, or from TVM."""
-    stored = cache.cached(key, partial(_generate, job, f"qc_{key[:24]}"))
+    return _parsed(cache.cached(key, partial(_generate, job, f"qc_{key[:24]}")))
+
+
+def _parsed(stored: bytes) -> _Code:
     text, _, object_code = stored.partition(b"\n")
     facts = json.loads(text)
     arguments = tuple((name, dtype, tuple(shape), kind) for name, dtype, shape, kind in facts["arguments"])
@@ -288,27 +341,33 @@ def _generate(job: _Work, symbol: str) -> bytes:
 
 
 def schedule(
-    operator: Operator, known: frozenset[str], hardware: Hardware, choice: records.Choice
+    operator: Operator, known: frozenset[str], hardware: Hardware, choice: schedule_records.Choice
 ) -> tuple[Computation, Any]:
     """The prepared computation of an operator and its scheduled IRModule."""
     tvm_versions.check()
     compute = catalogue.compute_function(operator)
     from . import lowering
 
-    rule = records.load_rule(choice.rule)
+    rule = schedule_records.load_rule(choice.rule)
     form = rule.form(operator, hardware, choice.knobs)
     computation = compute(operator, known, form)
     computation = replace(computation, function=lowering.prepare(computation.function, hardware))
     return computation, rule.schedule(operator, hardware, computation, form, choice.knobs)
 
 
-def stages(operator: Operator, known: frozenset[str], hardware: Hardware, wanted: Sequence[str]) -> dict[str, str]:
+def stages(
+    operator: Operator,
+    known: frozenset[str],
+    hardware: Hardware,
+    wanted: Sequence[str],
+    records: RecordPaths | None = None,
+) -> dict[str, str]:
     """The texts of lowering stages (`lowering.STAGES`) of a kernel, to look at.
 
     Raises:
         UnknownNameError: no such stage.
     """
-    choice = records.find(operator, hardware)
+    choice = schedule_records.find(operator, hardware, known, load_records(records))
     computation, module = schedule(operator, known, hardware, choice)
     from . import lowering
 

@@ -50,8 +50,24 @@ def read_defaults(target: str) -> dict[str, dict[str, Any]]:
     return read_toml(path, "The file of default knobs") if path.is_file() else {}
 
 
+def read_tuned(target: str) -> list[tuple[str, bytes]]:
+    """(name, content) of the files of reviewed records of a target.
+
+    Raises:
+        TargetFileError: one cannot be read.
+    """
+    files = sorted((_SCHEDULES / target / "tuned").glob("*.json"))
+    try:
+        return [(f"schedules/{target}/tuned/{path.name}", path.read_bytes()) for path in files]
+    except OSError as error:
+        raise TargetFileError(f"The tuned records of {target} cannot be read: {error}.") from error
+
+
 def source_files() -> list[Path]:
-    """All Python sources of the package, and the data they read, in a fixed order."""
+    """All Python sources of the package, and the data they read, in a fixed order.
+
+    Not the tuned records: a record changes code only through the rule and the knobs that it leads to.
+    """
     patterns = ("*.py", "*.toml", "*.c", "*.h", "*.map")
     roots = (_PACKAGE, _TARGETS.resolve(), _SCHEDULES.resolve())
     return sorted({path for root in roots for pattern in patterns for path in root.rglob(pattern)})

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .runtime.kernel import Kernel
-from .spec import Convolution, MatrixMultiply
+from .spec import Convolution, MatrixMultiply, Operator
 from .verification import kernel_values
 
 
@@ -83,18 +83,16 @@ def _time_kernel(kernel: Kernel, threads: int, seconds: float, seed: int) -> Tim
 
     samples = time_calls(call, seconds)
     median = statistics.median(samples)
-    middle = sorted(samples)[len(samples) // 4 : -(len(samples) // 4) or None]
-    is_accumulating = isinstance(kernel.operator, (Convolution, MatrixMultiply))
     return Timing(
         kernel.name,
         kernel.operator.name,
         kernel.variant.target,
         threads,
         median,
-        (middle[-1] - middle[0]) / median,
+        spread_of(samples),
         len(samples),
         kernel.operator.operations,
-        "MAC" if is_accumulating else "element",
+        unit_of(kernel.operator),
     )
 
 
@@ -109,3 +107,14 @@ def time_calls(call: Callable[[], None], seconds: float, least: int = 5) -> list
         call()
         samples.append(time.perf_counter() - start)
     return samples
+
+
+def spread_of(samples: Sequence[float]) -> float:
+    """(slowest - fastest) / median of the middle half of the samples."""
+    middle = sorted(samples)[len(samples) // 4 : -(len(samples) // 4) or None]
+    return (middle[-1] - middle[0]) / statistics.median(samples)
+
+
+def unit_of(operator: Operator) -> str:
+    """What an operator's operations are: "MAC" or "element"."""
+    return "MAC" if isinstance(operator, (Convolution, MatrixMultiply)) else "element"

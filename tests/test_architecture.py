@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "overflow": {"errors", "spec"},
     "intrinsics": set(),
     "packing": {"errors", "spec", "compute"},
-    "records": {"errors", "spec", "resources", "hardware", "schedules"},
+    "records": {"errors", "files", "spec", "resources", "hardware", "schedules", "runtime"},
     "lowering": {"errors", "compute", "hardware"},
     "runtime": {"errors", "files", "spec"},
     "linking": {"errors", "cache", "toolchain"},
@@ -45,6 +45,10 @@ ALLOWED: dict[str, set[str]] = {
     "frontends": {"errors", "files", "runtime", "spec", "reference"},
     "verification": {"errors", "spec", "reference", "runtime"},
     "timing": {"errors", "spec", "runtime", "verification"},
+    "tuning": {
+        "__init__", "errors", "hardware", "pipeline", "records", "reference", "requests", "runtime", "spec", "timing",
+        "toolchain", "tvm_versions", "verification",
+    },
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import pytest
 from qcompile.runtime import cpu_features
 
 from .conftest import needs_binutils
+from .records.support import KERNEL, make, write_file
 
 ROOT = Path(__file__).parent.parent
 LATER_FEATURES = {"avx512f", "avx512vnni", "avxvnni"}
@@ -145,3 +146,13 @@ def test_chart(tmp_path: Path) -> None:
         assert words in text
     failed = run("benchmarks/chart.py", str(results), "-o", str(charts[0]), "--suite", "resnet50", status=1)
     assert "no line of the suite 'resnet50'" in failed.stderr
+
+
+def test_search(tmp_path: Path) -> None:
+    lines = json.loads(run("benchmarks/search.py", "--rounds", "2", "--json").stdout)["lines"]
+    assert [line["space"] for line in lines] == ["register tile", "valley"]
+    assert all(line["search_mean"] < line["random_mean"] for line in lines)
+    path = tmp_path / "all.json"
+    write_file(path, *(make(knobs={"tile": tile}, seconds=1e-5 * tile) for tile in range(1, 30)))
+    table = run("benchmarks/search.py", str(path), "--rounds", "2").stdout
+    assert table.splitlines()[-1].endswith(f"{KERNEL}, 1 threads")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import json
 import re
@@ -15,9 +16,11 @@ import qcompile as qc
 from qcompile.cli.application import COMMANDS, application
 from qcompile.frontends.onnx.qdq import _MAIN
 from qcompile.frontends.onnx.qoperator import QUANTIZED_OPERATORS
+from qcompile.records import STATUSES, Record, file
 from qcompile.runtime import container, manifest
 from qcompile.runtime.loader import load_bundle
 from qcompile.spec import tensor
+from qcompile.tuning import laboratory, search, session, space
 
 from .test_architecture import ALLOWED
 from .test_readme import ROOT, Desk, blocks
@@ -200,25 +203,67 @@ def test_all_commands_are_described_and_shown(command_line: Desk) -> None:
     assert shown == set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_options_are_those_of_the_page(name: str) -> None:
-    command = application.get_command(click.Context(application), name)
+def command_of(name: str) -> click.Command:
+    """The command of a name such as `run` or `records show`."""
+    command: click.Command | None = application
+    for word in name.split():
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), word)
     assert command is not None
-    options = {option for entry in command.params if isinstance(entry, click.Option) for option in entry.opts}
-    rows = table(section(read(DOCS / "command-line.md"), f"## {name}"), "option")
+    return command
+
+
+def all_commands() -> list[str]:
+    """All commands; of groups their own ones."""
+    names = []
+    for name in COMMANDS:
+        command = command_of(name)
+        names += [f"{name} {own}" for own in command.commands] if isinstance(command, click.Group) else [name]
+    return names
+
+
+def described(name: str) -> str:
+    """The part of the page that is about a command."""
+    return section(read(DOCS / "command-line.md"), f"{'###' if ' ' in name else '##'} {name}")
+
+
+@pytest.mark.parametrize("name", all_commands())
+def test_options_are_those_of_the_page(name: str) -> None:
+    options = {option for entry in command_of(name).params if isinstance(entry, click.Option) for option in entry.opts}
+    rows = table(described(name), "option")
     assert {span.split()[0] for row in rows for span in code(row[0])} == options
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", all_commands())
 def test_json_fields_are_those_of_the_page(name: str, command_line: Desk) -> None:
     printed = [out for what, out in command_line.outputs if what.startswith(f"qcompile {name} ") and "--json" in what]
     documents = [json.loads(out) for out in printed]
-    described = section(read(DOCS / "command-line.md"), f"## {name}")
     if name == "run":
         assert not documents
         return
-    fields = {path for row in table(described, "field") for path in code(row[0])}
+    fields = {path for row in table(described(name), "field") for path in code(row[0])}
     assert set().union(*(paths(document, fields) for document in documents)) == fields
+
+
+def test_tuning(desk: Desk) -> None:
+    text = run_page(desk, "tuning.md")
+    explained = next(printed for what, printed in desk.outputs if what.startswith("qcompile explain"))
+    assert "from records record tuned.json" in " ".join(explained.split())
+    documented = {name for row in table(text, "field") for name in code(row[0]) if row[0].startswith("`")}
+    fields = {field.name for field in dataclasses.fields(Record)}
+    assert {"format", *fields} <= documented
+    for status in STATUSES:
+        assert f"`{status}`" in text
+    for words in (
+        f"{file.MAXIMUM_BYTES >> 20} MiB",
+        f"{file.MAXIMUM_LINES} lines",
+        f"{file.MAXIMUM_LINE} bytes a line",
+        f"at\n   most {space.MAXIMUM_POINTS} of a rule",
+        f"for {search._SPREAD}\n   points",
+        f"calls for {laboratory._SECONDS} s",
+        f"the first {session.HOPELESS} candidates",
+    ):
+        assert words in text, words
 
 
 def paths(value: Any, known: set[str], path: str = "") -> set[str]:

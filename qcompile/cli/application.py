@@ -23,6 +23,8 @@ COMMANDS = {
     "verify": "verify",
     "bench": "bench",
     "explain": "explain",
+    "tune": "tune",
+    "records": "records",
     "targets": "targets",
 }
 INTERRUPTED = 130

@@ -54,6 +54,11 @@ def kernels_option(help_text: str) -> Decorator:
     return click.option("--kernel", "kernels", multiple=True, metavar="NAME", help=help_text)
 
 
+def records_option(help_text: str) -> Decorator:
+    """--records, a tuple of paths."""
+    return click.option("--records", multiple=True, metavar="FILE", help=help_text)
+
+
 def json_option() -> Decorator:
     """--json."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")

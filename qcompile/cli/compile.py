@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import output
-from .arguments import input_shape_option, json_option, target_option
+from .arguments import input_shape_option, json_option, records_option, target_option
 
 if TYPE_CHECKING:
     from ..requests import Source
@@ -31,9 +31,15 @@ if TYPE_CHECKING:
                "[default: host]")  # fmt: skip
 @click.option("-o", "--output", "path", required=True, metavar="OUT.qcb", help="The bundle.")
 @input_shape_option()
+@records_option("File of records that `qcompile tune` wrote; repeatable, earlier ones decide first.")
 @json_option()
 def command(
-    source: str, targets: tuple[str, ...], path: str, input_shapes: dict[str, tuple[int, ...]], as_json: bool
+    source: str,
+    targets: tuple[str, ...],
+    path: str,
+    input_shapes: dict[str, tuple[int, ...]],
+    records: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Compile a model, or a list of operators, into a bundle."""
     from .. import pipeline, requests
@@ -43,7 +49,7 @@ def command(
     check_writable(path, "The output", (source,))  # before the long work rather than after it
     content = requests.read_file(source, input_shapes)
     with output.progress("compiling") as progress:
-        bundle = pipeline.compile_requests(content.requests, targets or ("host",), progress=progress)
+        bundle = pipeline.compile_requests(content.requests, targets or ("host",), records=records, progress=progress)
     bundle.save(path)
     size, seconds = Path(path).stat().st_size, time.perf_counter() - start
     if as_json:
@@ -73,6 +79,7 @@ def _document(content: Source, bundle: Bundle, path: str, size: int, seconds: fl
                 "operator": kernel.operator.name,
                 "constants_bytes": _constants_bytes(kernel),
                 "rules": {variant.target: variant.rule for variant in kernel.variants},
+                "sources": {variant.target: variant.knobs_source for variant in kernel.variants},
             }
             for kernel in bundle
         ],

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from . import output
-from .arguments import input_shape_option, json_option, kernels_option, target_option
+from .arguments import input_shape_option, json_option, kernels_option, records_option, target_option
 from .explanations import STAGES, Explanation, KernelChoice, explain, stage_text
 
 
@@ -17,12 +17,14 @@ from .explanations import STAGES, Explanation, KernelChoice, explain, stage_text
         "qcompile explain layers.toml --target x86_64 --target x86_64-avx2",
         "qcompile explain model.qcb --kernel conv1",
         "qcompile explain layers.toml --kernel conv1 --stage assembly",
+        "qcompile explain model.onnx --records tuned.json",
     )
 )
 @click.argument("source", metavar="MODEL.onnx|OPS.toml|BUNDLE.qcb")
 @target_option("Target to explain; repeatable.  [default: host; for a bundle, all of its own]")
 @input_shape_option()
 @kernels_option("Kernel to explain; repeatable.  [default: all]")
+@records_option("File of records that `qcompile tune` wrote; repeatable, earlier ones decide first.")
 @click.option("--stage", type=click.Choice(STAGES), help="Print one kernel in this stage of lowering instead.")
 @json_option()
 def command(
@@ -30,17 +32,19 @@ def command(
     targets: tuple[str, ...],
     input_shapes: dict[str, tuple[int, ...]],
     kernels: tuple[str, ...],
+    records: tuple[str, ...],
     stage: str | None,
     as_json: bool,
 ) -> None:
     """Say how kernels are scheduled and why, and which nodes are not compiled.
 
     For each kernel: the schedule rule, its version and knobs, where the knobs come from, and why the rules that
-    are preferred were refused. For a model also every node that is not taken over, with the reason.
+    are preferred were refused; the record that is followed, or why none is. For a model also every node that is not
+    taken over, with the reason.
     """
-    explanation = explain(source, input_shapes, targets, kernels)
+    explanation = explain(source, input_shapes, targets, kernels, records)
     if stage is not None:
-        text = stage_text(explanation, targets, stage)
+        text = stage_text(explanation, targets, stage, records)
         if as_json:
             choice = explanation.kernels[0].choices[0]
             output.print_json(
@@ -81,7 +85,12 @@ def _print(explanation: Explanation) -> None:
         )
 
 
-_SOURCES = {"rule": "the rule's own numbers", "defaults": "reviewed defaults of the target", "tuned": "tuned records"}
+_SOURCES = {
+    "rule": "the rule's own numbers",
+    "defaults": "reviewed defaults of the target",
+    "tuned": "reviewed records of the target",
+    "records": "records",
+}
 
 
 def _choice_fields(choice: KernelChoice) -> list[tuple[str, str]]:
@@ -93,6 +102,14 @@ def _choice_fields(choice: KernelChoice) -> list[tuple[str, str]]:
         ("knobs", ", ".join(f"{knob}={value}" for knob, value in knobs.items()) or "none"),
         ("from", f"{_SOURCES.get(choice.source, choice.source)}"),
     ]
+    if choice.record is not None:
+        record = choice.record
+        fields += [
+            ("record", f"{record['file']}, {record['date']}"),
+            ("measured", f"{record['seconds'] * 1e6:.1f} µs with {output.counted(record['threads'], 'thread')} on "
+                         f"{record['cpu']}"),
+        ]  # fmt: skip
+    fields += [("no record", reason) for reason in choice.records_refused]
     fields += [("refused", f"{rule}: {reason}") for rule, reason in choice.refused]
     if choice.missing is not None:
         fields.append(("runs here", f"no, lacks {', '.join(choice.missing)}" if choice.missing else "yes"))

@@ -13,6 +13,7 @@ from .sources import is_bundle, one_of
 if TYPE_CHECKING:
     from ..frontends.onnx import SkippedNode
     from ..hardware import Hardware
+    from ..records import RecordFile
     from ..runtime.manifest import KernelEntry, Manifest
     from ..spec import Operator
 
@@ -29,6 +30,8 @@ class KernelChoice:
         obstacle: why the kernel is not compiled for it; None where it is, and then the other fields hold.
         rule, version, knobs, source, refused: as in `records.Choice`.
         missing: of a bundle's variant, what this machine lacks to run it.
+        record: file, date, cpu, threads and seconds of the record that was followed; None where none was.
+        records_refused: why records did not decide.
     """
 
     target: str
@@ -39,6 +42,8 @@ class KernelChoice:
     source: str = ""
     refused: tuple[tuple[str, str], ...] = ()
     missing: list[str] | None = None
+    record: Mapping[str, Any] | None = None
+    records_refused: tuple[str, ...] = ()
 
     @property
     def move(self) -> tuple[str, int, dict[str, int]]:
@@ -95,7 +100,11 @@ class Explanation:
 
 
 def explain(
-    path: str, input_shapes: Mapping[str, Sequence[int]], targets: Sequence[str], kernels: Sequence[str]
+    path: str,
+    input_shapes: Mapping[str, Sequence[int]],
+    targets: Sequence[str],
+    kernels: Sequence[str],
+    records: Sequence[str] = (),
 ) -> Explanation:
     """Explains a model, a file of operators or a bundle.
 
@@ -104,8 +113,14 @@ def explain(
         input_shapes: of a model.
         targets: names; without one the host, and for a bundle its own targets.
         kernels: names, also further ones; without one all kernels.
+        records: files of records.
     """
-    explained = _bundle(path, input_shapes, targets) if is_bundle(path) else _source(path, input_shapes, targets)
+    if is_bundle(path):
+        if records:
+            raise InvalidTensorError("--records is for what is still to be compiled; a bundle is compiled.")
+        explained = _bundle(path, input_shapes, targets)
+    else:
+        explained = _source(path, input_shapes, targets, records)
     if not kernels:
         return explained
     names = {name for kernel in explained.kernels for name in (kernel.name, *kernel.aliases)}
@@ -121,13 +136,14 @@ def explain(
     return Explanation(path, chosen)
 
 
-def stage_text(explanation: Explanation, targets: Sequence[str], stage: str) -> str:
+def stage_text(explanation: Explanation, targets: Sequence[str], stage: str, records: Sequence[str] = ()) -> str:
     """The only kernel of an explanation, for its only target, in a stage of lowering.
 
     Args:
         explanation: with one kernel.
         targets: as given to `explain`.
         stage: one of `STAGES`.
+        records: as given to `explain`.
 
     Raises:
         UnknownNameError: there are several kernels or targets.
@@ -146,19 +162,22 @@ def stage_text(explanation: Explanation, targets: Sequence[str], stage: str) -> 
     if choice.obstacle is not None:
         raise NotApplicable(choice.obstacle)
     target = pipeline.resolve_targets(targets or (choice.target,))[0]
-    if choice.missing is not None and _choice(kernel.operator, target).move != choice.move:
+    if choice.missing is not None and _choice(kernel.operator, kernel.constants, target, []).move != choice.move:
         warnings.warn(
             f"the bundle's {kernel.name} was scheduled in another way than this qcompile does; this is the new way",
             QCompileWarning,
             stacklevel=2,
         )
-    return pipeline.stages(kernel.operator, frozenset(kernel.constants), target, [stage])[stage]
+    return pipeline.stages(kernel.operator, frozenset(kernel.constants), target, [stage], records)[stage]
 
 
-def _source(path: str, input_shapes: Mapping[str, Sequence[int]], targets: Sequence[str]) -> Explanation:
+def _source(
+    path: str, input_shapes: Mapping[str, Sequence[int]], targets: Sequence[str], records: Sequence[str]
+) -> Explanation:
     from .. import pipeline, requests
 
     resolved = pipeline.resolve_targets(targets or ("host",))
+    files = pipeline.load_records(records)
     source = requests.read_file(path, input_shapes)
     kernels = [
         ExplainedKernel(
@@ -166,21 +185,30 @@ def _source(path: str, input_shapes: Mapping[str, Sequence[int]], targets: Seque
             request.aliases,
             request.operator,
             tuple(request.constants),
-            [_choice(request.operator, target) for target in resolved],
+            [_choice(request.operator, request.constants, target, files) for target in resolved],
         )
         for request in source.requests
     ]
     return Explanation(path, kernels, source.taken_over, source.skipped)
 
 
-def _choice(operator: Operator, target: Hardware) -> KernelChoice:
+def _choice(
+    operator: Operator, constants: Collection[str], target: Hardware, files: Sequence[RecordFile]
+) -> KernelChoice:
     from .. import records
 
     try:
-        found = records.find(operator, target)
+        found = records.find(operator, target, frozenset(constants), files)
     except NotApplicable as error:
         return KernelChoice(target.name, error.reason)
-    return KernelChoice(target.name, None, found.rule, found.version, found.knobs, found.source, found.refused)
+    record = None
+    if found.record is not None:
+        values = {name: getattr(found.record, name) for name in ("date", "cpu", "threads", "seconds")}
+        record = {"file": found.record_file, **values}
+    return KernelChoice(
+        target.name, None, found.rule, found.version, found.knobs, found.source, found.refused, None, record,
+        found.records_refused,
+    )  # fmt: skip
 
 
 def _bundle(path: str, input_shapes: Mapping[str, Sequence[int]], targets: Sequence[str]) -> Explanation:

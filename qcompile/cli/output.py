@@ -81,14 +81,15 @@ def print_fields(fields: Sequence[tuple[str, str]], indent: int) -> None:
 
 def _print_rich(renderable: Any) -> None:
     # rich catches a closed pipe and ends the program itself, so it only makes the text
-    console = _console(sys.stdout)
-    with console.capture() as capture:
-        console.print(renderable)
+    stdout = console(sys.stdout)
+    with stdout.capture() as capture:
+        stdout.print(renderable)
     lines = capture.get().splitlines()
-    click.echo("\n".join(line.rstrip() for line in lines), color=console.is_terminal or None)
+    click.echo("\n".join(line.rstrip() for line in lines), color=stdout.is_terminal or None)
 
 
-def _console(stream: Any) -> Console:
+def console(stream: Any) -> Console:
+    """A console of rich on a stream, which takes text as it is."""
     from rich.console import Console
 
     return Console(file=stream, markup=False, highlight=False, emoji=False)
@@ -112,7 +113,7 @@ def progress(action: str) -> Iterator[Progress]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=_console(sys.stderr), transient=True) as bar:
+    with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
         task = bar.add_task(action, total=None)
 
         def update(done: int, total: int, name: str) -> None:

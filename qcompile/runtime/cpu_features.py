@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import platform
 from pathlib import Path
@@ -21,6 +22,21 @@ def architecture() -> str:
     """The machine's name, as in `uname -m`: "x86_64", "aarch64", ..."""
     machine = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
+@functools.cache
+def model() -> str:
+    """The CPU's model, with family and number where they are known; the architecture where nothing is."""
+    wanted = ("model name", "cpu family", "model", "cpu implementer", "cpu part")
+    facts: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip().lower() in wanted:
+                facts.setdefault(key.strip().lower(), " ".join(value.split()))
+    name = facts.pop("model name", architecture())
+    numbers = ", ".join(f"{key} {facts[key]}" for key in wanted if key in facts)
+    return (f"{name} ({numbers})" if numbers else name)[:200]
 
 
 @functools.cache

