@@ -65,7 +65,7 @@ def schedule(
     from qcompile.intrinsics import multiply_add_pairs
 
     assert isinstance(operator, (Convolution, MatrixMultiply))
-    weights_dtype = operator.b.dtype if form.raw_codes else "int16"
+    weights_dtype = operator.b.dtype if isinstance(operator, MatrixMultiply) and form.raw_codes else "int16"
     intrinsic = multiply_add_pairs.register(hardware.multiply_add_pairs, hardware.int32_lanes, weights_dtype)
     state = Schedule(tvm.IRModule({"main": computation.function}))
     cpu_accumulate.schedule_accumulate(state, operator, form, knobs, intrinsic)

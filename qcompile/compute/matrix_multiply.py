@@ -111,8 +111,8 @@ def _packed_codes(build: Builder, operator: MatrixMultiply, blocks: ChannelBlock
         batch, (b, first, i, *rest) = indices[:batch_rank], indices[batch_rank:]
         column, in_columns = channel_of_lane(blocks, 0, b, i)
         k, in_depth = place_of_depth(form, operator.depth, (first, *rest))
-        raw = build.raw("b")[(*batch, k, column)]
-        return select([*in_columns, *in_depth], raw, tirx.const(0, operator.b.dtype))
+        place = (*batch, k, column)
+        return select([*in_columns, *in_depth], build.raw("b")[place], tirx.const(0, operator.b.dtype))
 
     shape = (*operator.b.shape[:-2], blocks.blocks, depth[0], blocks.lanes, *depth[1:])
     return build.derived("packed_bytes", ("b",), operator.b.dtype, shape, codes)
@@ -123,12 +123,15 @@ def _with_zero_point(
 ) -> Callable[[tuple[Any, ...]], Any]:
     """Sums of products with codes -> with centred codes: sum(a * (b - z)) = sum(a * b) - z * sum(a), modulo 2^32."""
     if not build.exists("b_zero_point"):
-        return sums.__getitem__
+        return lambda indices: sums[indices]
     zero_point = build.scalar_or_vector("b_zero_point", "int32")
     k = te.reduce_axis((0, int(centred.shape[-1])), name="k")
-    row_sums = te.compute(
-        centred.shape[:-1], lambda *row: te.sum(centred[(*row, k)].astype("int32"), axis=k), name="row_sums"
-    )
+
+    def row_sum(*row: Any) -> Any:
+        place = (*row, k)
+        return te.sum(centred[place].astype("int32"), axis=k)
+
+    row_sums = te.compute(centred.shape[:-1], row_sum, name="row_sums")
     batch_rank = len(operator.batch_shape)
 
     def total(indices: tuple[Any, ...]) -> Any:

@@ -280,7 +280,7 @@ def _restore(content: bytes, name: str, target: str | None) -> Kernel:
 
 def _address(array: Array | None) -> int:
     # much faster than array.ctypes
-    return 0 if array is None else array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+    return 0 if array is None else int(array.__array_interface__["data"][0])
 
 
 def _threads(num_threads: Any) -> int:
