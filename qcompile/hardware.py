@@ -28,6 +28,8 @@ class Hardware:
         target: the dictionary for `tvm.target.Target`.
         multiply_add_pairs: LLVM's name of the instruction that multiplies int16 pairs and adds the products into int32
             lanes of a whole vector; "" (default) where there is none.
+        multiply_add_bytes: LLVM's name of the instruction that multiplies uint8 by int8 and adds pairs of products into
+            int16 lanes of a whole vector, saturating; "" (default) where there is none.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Hardware:
     vector_bits: int
     target: Mapping[str, Any]
     multiply_add_pairs: str = ""
+    multiply_add_bytes: str = ""
 
     @property
     def int32_lanes(self) -> int:
@@ -59,7 +62,7 @@ KNOWN_FEATURES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 _TYPES: dict[str, type] = {"vector_bits": int, "target": dict}
-_OPTIONAL = ("multiply_add_pairs",)
+_OPTIONAL = ("multiply_add_pairs", "multiply_add_bytes")
 _LISTS = ("required_features", "code_generators", "rules")
 
 

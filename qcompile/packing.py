@@ -97,6 +97,22 @@ def _packed_channelwise(weights: Array, geometry: ChannelwiseGeometry) -> Array:
     return np.ascontiguousarray(blocked.transpose((4, 0, 1, 2, 5, 3) if form.pairs == 2 else (3, 0, 1, 2, 4)))
 
 
+def _narrow_filter(operator: Operator, form: AccumulateForm, values: Values) -> Array:
+    """The packed filter as int8; the rule has made sure that it fits."""
+    packed = _packed_filter(operator, form, values)
+    narrow = packed.astype(np.int8)
+    if not np.array_equal(narrow, packed):
+        raise AssertionError("the filter does not fit int8")
+    return narrow
+
+
+def _filter_sums(operator: Operator, form: AccumulateForm, values: Values) -> Array:
+    """The sums of the packed filter over all but channels and batches, int32."""
+    packed = _packed_filter(operator, form, values)
+    axes = (2, 3, 4, 6) if isinstance(operator, Convolution) else (-3, -1)
+    return np.asarray(packed.sum(axis=axes, dtype=np.int32))
+
+
 def _paired(filters: Array, form: AccumulateForm) -> Array:
     """[..., depth, lanes] -> the same, or [..., depth / pairs, lanes, pairs] filled up with 0."""
     if form.pairs == 1:
@@ -153,6 +169,8 @@ _FOLDED: dict[str, Callable[[Operator, Any, Values], Array]] = {
     "packed_filter": _packed_filter,
     "packed_codes": _packed_codes,
     "packed_bytes": _packed_bytes,
+    "narrow_filter": _narrow_filter,
+    "filter_sums": _filter_sums,
     "packed_bias": _packed_bias,
     "multiplier": _multiplier,
     "spread_scale": _spread_tensor("scale"),

@@ -15,6 +15,7 @@ from . import hardware as hardware_files
 from . import records as schedule_records
 from .bundle import BundledKernel, assemble
 from .errors import InvalidOperatorError, InvalidTensorError, RecordsError, UnknownNameError, UnsupportedError
+from .facts import NOTHING, Facts, facts_of
 from .hardware import Hardware
 from .linking import LinkedArgument, LinkedKernel, link
 from .packing import fold
@@ -195,10 +196,13 @@ def compile_requests(
     c_compiler()  # raises before the long work rather than after it
     checked = [replace(request, constants=_checked_constants(request)) for request in requests]
     files = load_records(records)
+    facts = [facts_of(request.operator, request.constants) for request in checked]
     work = [
-        _Work(request, hardware, schedule_records.find(request.operator, hardware, request.constants.keys(), files))
+        _Work(
+            request, hardware, schedule_records.find(request.operator, hardware, request.constants.keys(), files, own)
+        )
         for hardware in targets
-        for request in checked
+        for request, own in zip(checked, facts, strict=True)
     ]
     codes = _generate_all(work, progress)
     libraries, variants = [], [[] for _ in checked]  # type: tuple[list[bytes], list[list[VariantEntry]]]
@@ -361,13 +365,14 @@ def stages(
     hardware: Hardware,
     wanted: Sequence[str],
     records: RecordPaths | None = None,
+    facts: Facts = NOTHING,
 ) -> dict[str, str]:
     """The texts of lowering stages (`lowering.STAGES`) of a kernel, to look at.
 
     Raises:
         UnknownNameError: no such stage.
     """
-    choice = schedule_records.find(operator, hardware, known, load_records(records))
+    choice = schedule_records.find(operator, hardware, known, load_records(records), facts)
     computation, module = schedule(operator, known, hardware, choice)
     from . import lowering
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from qcompile.compute.channelwise_geometry import ChannelwiseGeometry
 from qcompile.compute.form import ChannelwiseForm
 from qcompile.errors import NotApplicable
+from qcompile.facts import Facts
 from qcompile.hardware import Hardware
 from qcompile.schedules.cpu_accumulate import TASKS, block_names, is_narrow, write_out
 from qcompile.spec import Convolution, Operator
@@ -34,7 +35,7 @@ knobs: Mapping[str, tuple[int, int, int]] = {
 }
 
 
-def check(operator: Operator, hardware: Hardware) -> None:
+def check(operator: Operator, hardware: Hardware, facts: Facts) -> None:
     """Refuses what has no taps, and groups that fill a vector."""
     if not isinstance(operator, Convolution):
         raise NotApplicable("it is for convolutions")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from qcompile.compute.form import AccumulateForm, ElementwiseForm, rows_of
+from qcompile.facts import Facts
 from qcompile.hardware import Hardware
 from qcompile.schedules import cpu_accumulate
 from qcompile.schedules.cpu_accumulate import block_names
@@ -30,7 +31,7 @@ knobs: Mapping[str, tuple[int, int, int]] = {
 }
 
 
-def check(operator: Operator, hardware: Hardware) -> None:
+def check(operator: Operator, hardware: Hardware, facts: Facts) -> None:
     """Applies always."""
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from qcompile.compute.form import AccumulateForm
 from qcompile.errors import NotApplicable
+from qcompile.facts import Facts
 from qcompile.hardware import Hardware
 from qcompile.schedules import cpu_accumulate
 from qcompile.schedules.cpu_accumulate import KNOBS, is_narrow
@@ -28,7 +29,7 @@ knobs = KNOBS
 _PAIRS = 2
 
 
-def check(operator: Operator, hardware: Hardware) -> None:
+def check(operator: Operator, hardware: Hardware, facts: Facts) -> None:
     """Refuses what has no sums, a CPU without the instruction, and narrow groups."""
     if not isinstance(operator, (Convolution, MatrixMultiply)):
         raise NotApplicable("it is for convolutions and matrix products")

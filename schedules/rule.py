@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from qcompile.facts import Facts
 from qcompile.hardware import Hardware
 from qcompile.spec import Operator
 
@@ -25,8 +26,11 @@ class Rule(Protocol):
     #: knob -> (default, smallest, largest)
     knobs: Mapping[str, tuple[int, int, int]]
 
-    def check(self, operator: Operator, hardware: Hardware) -> None:
-        """Raises NotApplicable with the reason where the rule cannot schedule the operator."""
+    def check(self, operator: Operator, hardware: Hardware, facts: Facts) -> None:
+        """Raises NotApplicable with the reason where the rule cannot schedule the operator.
+
+        Facts are what the values of the constants prove; with `facts.NOTHING` the answer holds for all values.
+        """
 
     def space(self, operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:
         """Knob -> the values that are worth trying for an operator; a knob that is left out keeps its default."""

@@ -12,8 +12,10 @@ from .sources import is_bundle, one_of
 
 if TYPE_CHECKING:
     from ..frontends.onnx import SkippedNode
+    from ..facts import Facts
     from ..hardware import Hardware
     from ..records import RecordFile
+    from ..requests import Request
     from ..runtime.manifest import KernelEntry, Manifest
     from ..spec import Operator
 
@@ -59,6 +61,7 @@ class ExplainedKernel:
     aliases: tuple[str, ...]
     operator: Operator
     constants: Collection[str]
+    facts: Facts
     choices: list[KernelChoice]
 
 
@@ -162,13 +165,17 @@ def stage_text(explanation: Explanation, targets: Sequence[str], stage: str, rec
     if choice.obstacle is not None:
         raise NotApplicable(choice.obstacle)
     target = pipeline.resolve_targets(targets or (choice.target,))[0]
-    if choice.missing is not None and _choice(kernel.operator, kernel.constants, target, []).move != choice.move:
+    if (
+        choice.missing is not None
+        and _choice(kernel.operator, kernel.constants, kernel.facts, target, []).move != choice.move
+    ):
         warnings.warn(
             f"the bundle's {kernel.name} was scheduled in another way than this qcompile does; this is the new way",
             QCompileWarning,
             stacklevel=2,
         )
-    return pipeline.stages(kernel.operator, frozenset(kernel.constants), target, [stage], records)[stage]
+    known = frozenset(kernel.constants)
+    return pipeline.stages(kernel.operator, known, target, [stage], records, kernel.facts)[stage]
 
 
 def _source(
@@ -185,20 +192,28 @@ def _source(
             request.aliases,
             request.operator,
             tuple(request.constants),
-            [_choice(request.operator, request.constants, target, files) for target in resolved],
+            facts,
+            [_choice(request.operator, request.constants, facts, target, files) for target in resolved],
         )
-        for request in source.requests
+        for request, facts in ((request, _facts(request)) for request in source.requests)
     ]
     return Explanation(path, kernels, source.taken_over, source.skipped)
 
 
+def _facts(request: Request) -> Facts:
+    from ..facts import facts_of
+    from ..spec.values import canonical_values
+
+    return facts_of(request.operator, canonical_values(request.operator, request.constants))
+
+
 def _choice(
-    operator: Operator, constants: Collection[str], target: Hardware, files: Sequence[RecordFile]
+    operator: Operator, constants: Collection[str], facts: Facts, target: Hardware, files: Sequence[RecordFile]
 ) -> KernelChoice:
     from .. import records
 
     try:
-        found = records.find(operator, target, frozenset(constants), files)
+        found = records.find(operator, target, frozenset(constants), files, facts)
     except NotApplicable as error:
         return KernelChoice(target.name, error.reason)
     record = None
@@ -213,11 +228,13 @@ def _choice(
 
 def _bundle(path: str, input_shapes: Mapping[str, Sequence[int]], targets: Sequence[str]) -> Explanation:
     from .. import pipeline
+    from ..facts import facts_of
     from ..runtime.loader import load_bundle
 
     if input_shapes:
         raise InvalidTensorError("input shapes are for ONNX models; a bundle has its shapes.")
-    manifest = load_bundle(path).manifest
+    bundle = load_bundle(path)
+    manifest = bundle.manifest
     own = [library.target for library in manifest.libraries]
     wanted = {target if target in own else pipeline.resolve_targets(target)[0].name for target in targets}
     for target in wanted:
@@ -227,7 +244,12 @@ def _bundle(path: str, input_shapes: Mapping[str, Sequence[int]], targets: Seque
             )
     kernels = [
         ExplainedKernel(
-            kernel.name, kernel.aliases, kernel.operator, tuple(kernel.constants), _variants(manifest, kernel, wanted)
+            kernel.name,
+            kernel.aliases,
+            kernel.operator,
+            tuple(kernel.constants),
+            facts_of(kernel.operator, bundle[kernel.name].constants),
+            _variants(manifest, kernel, wanted),
         )
         for kernel in manifest.kernels
     ]

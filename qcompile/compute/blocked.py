@@ -24,6 +24,20 @@ def place_of_depth(form: AccumulateForm, depth: int, indices: tuple[Any, ...]) -
     return place, [place < depth] if depth % form.pairs else []
 
 
+#: Indices of a tensor of sums -> the sum that belongs there.
+Total = Callable[[tuple[Any, ...]], Any]
+
+
+def offset_of(dtype: str) -> int:
+    """What is added to codes of a type to make them uint8."""
+    return 128 if dtype == "int8" else 0
+
+
+def as_uint8(code: Any, dtype: str) -> Any:
+    """A code, moved to uint8."""
+    return (code.astype("int16") + tirx.const(offset_of(dtype), "int16")).astype("uint8")
+
+
 @dataclass(frozen=True)
 class Place:
     """Where an element of a packed filter comes from.
@@ -46,8 +60,9 @@ def centred_filter(
     place_of: Callable[..., Place],
     code_of: Callable[..., Any],
     channels: int,
+    dtype: str = "int16",
 ) -> te.Tensor:
-    """int16 of that shape: the packed codes minus their zero point, 0 in the empty places.
+    """The packed codes minus their zero point, 0 in the empty places.
 
     Args:
         build: the computation.
@@ -56,6 +71,7 @@ def centred_filter(
         place_of: indices -> their place.
         code_of: indices -> the code, where there is one.
         channels: number of channels.
+        dtype: of the result; "int8" where the difference fits.
     """
     zero_name = f"{name}_zero_point"
     zero = tirx.const(0, "int16")
@@ -69,6 +85,10 @@ def centred_filter(
         place = place_of(*indices)
         return select([*place.in_channels, *place.in_depth], code_of(*indices).astype("int16"), zero)
 
+    if dtype == "int8":
+        return build.derived(
+            "narrow_filter", (name, zero_name), "int8", shape, lambda *indices: centred(*indices).astype("int8")
+        )
     is_half_known = name in build.known and build.exists(zero_name) and zero_name not in build.known
     if not is_half_known:
         return build.derived("packed_filter", (name, zero_name), "int16", shape, centred)
@@ -127,16 +147,17 @@ def requantized_channels(
     build: Builder,
     operator: Any,
     blocks: ChannelBlocks,
-    sums: te.Tensor,
+    shape: Any,
+    total_of: Total,
     place_of: Callable[[tuple[Any, ...]], tuple[Any, ...]] = lambda indices: indices[-3:],
 ) -> te.Tensor:
-    """Codes of a convolution, of the shape of `sums`; `place_of` maps indices to (group, block, lane)."""
+    """Codes of a convolution, from its sums without the bias; `place_of` maps indices to (group, block, lane)."""
     multiplier, bias = blocked_parameters(build, blocks, "input_scale", "filter_scale")
     zero_point = build.scalar_or_vector("output_zero_point", "int32")
 
     def stage(*indices: Any) -> Any:
-        total = sums[indices] if bias is None else sums[indices] + bias[place_of(indices)]
+        total = total_of(indices) if bias is None else total_of(indices) + bias[place_of(indices)]
         scaled = total.astype("float32") * multiplier[place_of(indices)]
         return saturated_code(scaled, zero_point(0), operator.output_range, operator.output_dtype)
 
-    return te.compute(sums.shape, stage, name="requantize")
+    return te.compute(shape, stage, name="requantize")

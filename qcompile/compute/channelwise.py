@@ -29,11 +29,19 @@ def convolution(operator: Convolution, known: frozenset[str], form: ChannelwiseF
     packed = _packed_filter(build, geometry)
     sums = _sums(geometry, centred, packed)
     if not isinstance(operator, ConvolutionInteger):
-        if form.along_columns:
-            sums = requantized_channels(build, operator, geometry.blocks, sums, lambda indices: (0, indices[1], 0))
-        else:
-            sums = requantized_channels(build, operator, geometry.blocks, sums)
+        place_of = _place_along_columns if form.along_columns else _place_along_channels
+        sums = requantized_channels(build, operator, geometry.blocks, sums.shape, sums.__getitem__, place_of)
     return build.finish([("output", _output(geometry, sums))])
+
+
+def _place_along_columns(indices: tuple[Any, ...]) -> tuple[Any, ...]:
+    """(group, block, lane) of sums [N, O, OH, vectors, lanes]: every channel is a block."""
+    return 0, indices[1], 0
+
+
+def _place_along_channels(indices: tuple[Any, ...]) -> tuple[Any, ...]:
+    """(group, block, lane) of sums [..., 1, blocks, lanes]."""
+    return indices[-3:]
 
 
 def _sums(geometry: ChannelwiseGeometry, centred: te.Tensor, packed: te.Tensor) -> te.Tensor:

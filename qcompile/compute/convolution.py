@@ -13,9 +13,20 @@ from tvm import te, tirx
 
 from ..spec import Convolution, ConvolutionInteger
 from . import channelwise
-from .blocked import Place, centred_filter, channel_of_lane, joined, place_of_depth, requantized_channels, select
+from .blocked import (
+    Place,
+    Total,
+    as_uint8,
+    centred_filter,
+    channel_of_lane,
+    joined,
+    offset_of,
+    place_of_depth,
+    requantized_channels,
+    select,
+)
 from .computation import Builder, Computation
-from .form import AccumulateForm, ChannelwiseForm
+from .form import AccumulateForm, ChannelBlocks, ChannelwiseForm
 from .geometry import Geometry
 
 
@@ -47,13 +58,38 @@ def convolution(operator: Convolution, known: frozenset[str], form: AccumulateFo
 
     shape = (operator.batch, *geometry.computed, *blocks.shape)
     codes = te.compute(shape, product, name="accumulate")
+    total_of = _with_zero_point(build, operator, blocks, packed, codes) if form.raw_data else codes.__getitem__
     if not isinstance(operator, ConvolutionInteger):
-        codes = requantized_channels(build, operator, blocks, codes)
+        codes = requantized_channels(build, operator, blocks, codes.shape, total_of)
+    elif form.raw_data:
+        codes = te.compute(codes.shape, lambda *indices: total_of(indices), name="shifted")
     return build.finish([("output", _convolution_output(geometry, codes))])
 
 
+def _with_zero_point(
+    build: Builder, operator: Convolution, blocks: ChannelBlocks, packed: te.Tensor, sums: te.Tensor
+) -> Total:
+    """Sums of products with raw data -> with centred data: sum((x - z) * w) = sum(x * w) - z * sum(w), modulo 2^32."""
+    extents = [int(packed.shape[axis]) for axis in (2, 3, 4, 6)]
+    axes = [
+        te.reduce_axis((0, extent), name=name) for name, extent in zip(("kh", "kw", "c", "p"), extents, strict=True)
+    ]
+
+    def filter_sum(g: Any, b: Any, i: Any) -> Any:
+        kh, kw, c, p = axes
+        return te.sum(packed[g, b, kh, kw, c, i, p].astype("int32"), axis=axes)
+
+    filter_sums = build.derived("filter_sums", ("filter", "filter_zero_point"), "int32", blocks.shape, filter_sum)
+    zero_point = build.scalar_or_vector("input_zero_point", "int32")
+    offset = offset_of(operator.input.dtype)
+    return lambda indices: sums[indices] - (zero_point(0) + offset) * filter_sums[indices[-3:]]
+
+
 def _centred_input(build: Builder, geometry: Geometry) -> te.Tensor:
-    """int16 [N, HP, G, row], zero point subtracted, 0 where there is no input."""
+    """int16 [N, HP, G, row], zero point subtracted, 0 where there is no input.
+
+    Raw data are uint8 instead, with the zero point where there is no input.
+    """
     operator = geometry.operator
     height, width = geometry.input
     zero_point = build.scalar_or_vector("input_zero_point", "int16")
@@ -66,12 +102,18 @@ def _centred_input(build: Builder, geometry: Geometry) -> te.Tensor:
         conditions = [position >= first] if first > 0 else []
         return [*conditions, position < first + size] if (extent - 1) * stride >= first + size else conditions
 
+    dtype = operator.input.dtype
+
+    def element(inside: list[Any], code: Any) -> Any:
+        if geometry.form.raw_data:
+            return select(inside, as_uint8(code, dtype), as_uint8(zero_point(0), dtype))
+        return select(inside, code.astype("int16") - zero_point(0), tirx.const(0, "int16"))
+
     def contiguous(n: Any, h: Any, g: Any, x: Any) -> Any:
         raw = build.raw("input", (operator.batch, height, width * channels))
         inside = outside(h * row_stride, start[0], height, geometry.padded[0], row_stride)
         inside += outside(x, start[1] * channels, width * channels, geometry.row, 1)
-        value = raw[n, h * row_stride - start[0], x - start[1] * channels]
-        return select(inside, value.astype("int16") - zero_point(0), tirx.const(0, "int16"))
+        return element(inside, raw[n, h * row_stride - start[0], x - start[1] * channels])
 
     def general(n: Any, h: Any, g: Any, x: Any) -> Any:
         last = operator.channels_last
@@ -83,8 +125,7 @@ def _centred_input(build: Builder, geometry: Geometry) -> te.Tensor:
         inside += outside(w * column_stride, start[1], width, columns, column_stride)
         inside += [c < geometry.filter_channels] if channels > geometry.filter_channels else []
         row, column, channel = h * row_stride - start[0], w * column_stride - start[1], g * geometry.filter_channels + c
-        value = raw[n, row, column, channel] if last else raw[n, channel, row, column]
-        return select(inside, value.astype("int16") - zero_point(0), tirx.const(0, "int16"))
+        return element(inside, raw[n, row, column, channel] if last else raw[n, channel, row, column])
 
     shape = (operator.batch, geometry.padded[0], operator.group_count, geometry.row)
     return te.compute(shape, contiguous if geometry.is_contiguous else general, name="centred")
@@ -109,7 +150,8 @@ def _packed_filter(build: Builder, geometry: Geometry) -> te.Tensor:
         raw = build.raw("filter", (outputs, *taps))
         return raw[channel, kh, column, c] if last else raw[channel, c, kh, column]
 
-    return centred_filter(build, "filter", shape, place_of, code_of, operator.output_channels)
+    dtype = "int8" if form.raw_data else "int16"
+    return centred_filter(build, "filter", shape, place_of, code_of, operator.output_channels, dtype)
 
 
 def _convolution_output(geometry: Geometry, codes: te.Tensor) -> te.Tensor:

@@ -20,6 +20,8 @@ class AccumulateForm:
         vector: lanes of one vector; a divisor of `lanes`.
         pairs: neighbours along the input channels (or K) that lie side by side in each lane; the last ones are
             filled up with 0. 1 where there is no such axis.
+        raw_data: whether the input stays in codes, as uint8 (int8 is moved by 128), and the filter is int8 with its
+            zero point subtracted; the input's zero point is then taken into account with the sums of the filter.
         raw_codes: whether the filter stays in codes of its own type, which are read faster and widened in the kernel;
             its zero point is then taken into account with the sum of the other operand. Matrix products only.
     """
@@ -29,6 +31,7 @@ class AccumulateForm:
     vector: int
     pairs: int = 1
     raw_codes: bool = False
+    raw_data: bool = False
 
     def depth_shape(self, depth: int) -> tuple[int, ...]:
         """The axes of `depth` input channels: (depth,), or (groups of neighbours, pairs)."""

@@ -7,7 +7,6 @@ int32 --requantize (bias, multiplier, zero point)--> codes in blocks --output-->
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tvm import te, tirx
@@ -15,11 +14,14 @@ from tvm import te, tirx
 from ..spec import MatrixMultiply, MatrixMultiplyInteger
 from .blocked import (
     Place,
+    Total,
+    as_uint8,
     blocked_bias,
     blocked_parameters,
     centred_filter,
     channel_of_lane,
     joined,
+    offset_of,
     place_of_depth,
     select,
 )
@@ -46,10 +48,14 @@ def matrix_multiply(operator: MatrixMultiply, known: frozenset[str], form: Accum
         return te.sum(centred[a_index].astype("int32") * packed[b_index].astype("int32"), axis=axes)
 
     codes = te.compute((*operator.batch_shape, rows, blocks.blocks, blocks.lanes), product, name="accumulate")
-    total_of = _with_zero_point(build, operator, blocks, centred, codes) if form.raw_codes else codes.__getitem__
+    total_of: Total = codes.__getitem__
+    if form.raw_codes and build.exists("b_zero_point"):
+        total_of = _with_zero_point_of_b(build, operator, blocks, centred, codes)
+    elif form.raw_data:
+        total_of = _with_zero_point_of_a(build, operator, packed, codes)
     if not isinstance(operator, MatrixMultiplyInteger):
         codes = _requantized_matrix(build, operator, blocks, codes.shape, total_of)
-    elif form.raw_codes and build.exists("b_zero_point"):
+    elif total_of != codes.__getitem__:
         codes = te.compute(codes.shape, lambda *indices: total_of(indices), name="shifted")
     if blocks.is_full and rows == operator.rows:
         return build.finish([("output", codes)])
@@ -78,6 +84,9 @@ def _centred_matrix(build: Builder, operator: MatrixMultiply, rows: int, form: A
         row, k = indices[batch_rank:]
         valid = [] if rows == operator.rows else [row < operator.rows]
         valid += [k < operator.depth] if depth > operator.depth else []
+        if form.raw_data:
+            dtype = operator.a.dtype
+            return select(valid, as_uint8(raw[indices], dtype), tirx.const(0, "uint8"))
         return select(valid, raw[indices].astype("int16") - zero_point(row), tirx.const(0, "int16"))
 
     return te.compute((*operator.a.shape[:-2], rows, depth), stage, name="centred")
@@ -99,7 +108,8 @@ def _packed_matrix(build: Builder, operator: MatrixMultiply, blocks: ChannelBloc
         return build.raw("b")[place]
 
     shape = (*operator.b.shape[:-2], blocks.blocks, depth[0], blocks.lanes, *depth[1:])
-    return centred_filter(build, "b", shape, place_of, code_of, operator.columns)
+    dtype = "int8" if form.raw_data else "int16"
+    return centred_filter(build, "b", shape, place_of, code_of, operator.columns, dtype)
 
 
 def _packed_codes(build: Builder, operator: MatrixMultiply, blocks: ChannelBlocks, form: AccumulateForm) -> te.Tensor:
@@ -118,12 +128,33 @@ def _packed_codes(build: Builder, operator: MatrixMultiply, blocks: ChannelBlock
     return build.derived("packed_bytes", ("b",), operator.b.dtype, shape, codes)
 
 
-def _with_zero_point(
+def _with_zero_point_of_a(build: Builder, operator: MatrixMultiply, packed: te.Tensor, sums: te.Tensor) -> Total:
+    """Sums of products with raw data -> with centred data: sum((a - z) * b) = sum(a * b) - z * sum(b), modulo 2^32."""
+    *batch_shape, blocks, depth, lanes, pairs = (int(size) for size in packed.shape)
+    axes = [te.reduce_axis((0, extent), name=name) for name, extent in (("k", depth), ("p", pairs))]
+
+    def filter_sum(*indices: Any) -> Any:
+        place = (*indices[:-1], axes[0], indices[-1], axes[1])
+        return te.sum(packed[place].astype("int32"), axis=axes)
+
+    shape = (*batch_shape, blocks, lanes)
+    filter_sums = build.derived("filter_sums", ("b", "b_zero_point"), "int32", shape, filter_sum)
+    zero_point = build.scalar_or_vector("a_zero_point", "int32")
+    batch_rank = len(operator.batch_shape)
+    offset = offset_of(operator.a.dtype)
+
+    def total(indices: tuple[Any, ...]) -> Any:
+        row, b, i = indices[batch_rank:]
+        place = (*_broadcast(indices[:batch_rank], operator.b.shape[:-2]), b, i)
+        return sums[indices] - (zero_point(tirx.min(row, operator.rows - 1)) + offset) * filter_sums[place]
+
+    return total
+
+
+def _with_zero_point_of_b(
     build: Builder, operator: MatrixMultiply, blocks: ChannelBlocks, centred: te.Tensor, sums: te.Tensor
-) -> Callable[[tuple[Any, ...]], Any]:
+) -> Total:
     """Sums of products with codes -> with centred codes: sum(a * (b - z)) = sum(a * b) - z * sum(a), modulo 2^32."""
-    if not build.exists("b_zero_point"):
-        return lambda indices: sums[indices]
     zero_point = build.scalar_or_vector("b_zero_point", "int32")
     k = te.reduce_axis((0, int(centred.shape[-1])), name="k")
 
@@ -143,9 +174,7 @@ def _with_zero_point(
     return total
 
 
-def _requantized_matrix(
-    build: Builder, operator: Any, blocks: ChannelBlocks, shape: Any, total_of: Callable[[tuple[Any, ...]], Any]
-) -> te.Tensor:
+def _requantized_matrix(build: Builder, operator: Any, blocks: ChannelBlocks, shape: Any, total_of: Total) -> te.Tensor:
     """Codes [..., M, blocks, lanes] of the sums; the multiplier is a matrix where rows have parameters."""
     if operator.a_scale == "per_tensor" and operator.output_scale == "per_tensor":
         multiplier, bias = blocked_parameters(build, blocks, "a_scale", "b_scale")

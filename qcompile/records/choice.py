@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .. import resources
 from ..errors import NotApplicable, TargetFileError, UnknownNameError
+from ..facts import NOTHING, Facts
 from ..hardware import Hardware
 from ..spec import Operator
 from .file import RecordFile, parse_lines
@@ -66,6 +67,7 @@ def find(
     hardware: Hardware,
     constants: Collection[str] = frozenset(),
     records: Sequence[RecordFile] = (),
+    facts: Facts = NOTHING,
 ) -> Choice:
     """The choice for an operator on a target.
 
@@ -77,6 +79,7 @@ def find(
         hardware: the target.
         constants: names of the tensors that are fixed.
         records: the user's records.
+        facts: what the values of the constants prove.
 
     Raises:
         NotApplicable: no rule of the target applies; the reason lists those of all rules.
@@ -85,7 +88,7 @@ def find(
     applicable: list[str] = []
     for name in hardware.rules:
         try:
-            load_rule(name).check(operator, hardware)
+            load_rule(name).check(operator, hardware, facts)
             applicable.append(name)
         except NotApplicable as error:
             refused.append((name, error.reason))

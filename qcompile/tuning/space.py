@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import NotApplicable
+from ..facts import NOTHING
 from ..hardware import Hardware
 from ..records import Point, find, load_rule
 from ..records.choice import default_knobs
@@ -68,7 +69,7 @@ def space_of(operator: Operator, hardware: Hardware, constants: Collection[str] 
     for name in hardware.rules:
         rule = load_rule(name)
         try:
-            rule.check(operator, hardware)
+            rule.check(operator, hardware, NOTHING)
         except NotApplicable:
             continue
         _, default = default_knobs(name, hardware)

@@ -1,0 +1,80 @@
+"""The rule for CPUs that multiply bytes and add pairs of products in int16 (x86's pmaddubsw), where that is exact.
+
+The input stays in bytes, and the filter too: half the memory of int16, and a third fewer instructions. The instruction
+saturates, so that the rule applies only where the constant filter's values prove that no sum can: weights within -64
+to 64, as quantization to seven bits makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from qcompile.compute.form import AccumulateForm
+from qcompile.errors import NotApplicable
+from qcompile.facts import Facts
+from qcompile.hardware import Hardware
+from qcompile.schedules import cpu_accumulate
+from qcompile.schedules.cpu_accumulate import KNOBS, is_narrow
+from qcompile.spec import Convolution, MatrixMultiply, Operator
+
+if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
+    import tvm
+
+    from qcompile.compute.computation import Computation
+
+name = "cpu_bytes"
+version = 1
+knobs = {knob: limits for knob, limits in KNOBS.items() if knob != "raw_rows"}
+#: two products of a uint8 with such weights fit int16
+LARGEST_WEIGHT = 64
+_QUADS = 4
+
+
+def check(operator: Operator, hardware: Hardware, facts: Facts) -> None:
+    """Refuses what has no sums, a CPU without the instruction, narrow groups, and weights that may saturate."""
+    if not isinstance(operator, (Convolution, MatrixMultiply)):
+        raise NotApplicable("it is for convolutions and matrix products")
+    if not (hardware.multiply_add_bytes and hardware.multiply_add_pairs):
+        raise NotApplicable(f"{hardware.name} has no instruction that multiplies bytes and adds pairs")
+    if isinstance(operator, Convolution) and is_narrow(operator, hardware.int32_lanes):
+        width = operator.output_channels // operator.group_count
+        raise NotApplicable(f"groups of {width} output channels do not fill a vector of {hardware.int32_lanes}")
+    if facts.largest_weight is None:
+        raise NotApplicable("it is exact for some weights only, and these are not constant")
+    if facts.largest_weight > LARGEST_WEIGHT:
+        raise NotApplicable(
+            f"its sums could saturate: weights reach {facts.largest_weight}, and it is exact up to {LARGEST_WEIGHT}"
+        )
+
+
+def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:
+    """All shapes of the register tile."""
+    assert isinstance(operator, (Convolution, MatrixMultiply))
+    return cpu_accumulate.space(operator, hardware.int32_lanes)
+
+
+def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> Any:
+    """Groups of four input channels, panels of several vectors."""
+    assert isinstance(operator, (Convolution, MatrixMultiply))
+    lanes = hardware.int32_lanes
+    positions, channels = cpu_accumulate.extents_of(operator)
+    tile, vectors = cpu_accumulate.register_tile(positions, -(-channels // lanes), knobs)
+    return AccumulateForm(vectors * lanes, tile, lanes, _QUADS, raw_data=True)
+
+
+def schedule(
+    operator: Operator, hardware: Hardware, computation: Computation, form: Any, knobs: Mapping[str, int]
+) -> tvm.IRModule:
+    """Schedules the named blocks of a computation."""
+    import tvm
+    from tvm.s_tir import Schedule
+
+    from qcompile.intrinsics import multiply_add_bytes
+
+    assert isinstance(operator, (Convolution, MatrixMultiply))
+    lanes = hardware.int32_lanes
+    intrinsic = multiply_add_bytes.register(hardware.multiply_add_bytes, hardware.multiply_add_pairs, lanes)
+    state = Schedule(tvm.IRModule({"main": computation.function}))
+    cpu_accumulate.schedule_accumulate(state, operator, form, knobs, intrinsic)
+    return state.mod
