@@ -39,8 +39,8 @@ ALLOWED: dict[str, set[str]] = {
     "linking": {"errors", "cache", "toolchain"},
     "bundle": {"errors", "spec", "hardware", "runtime"},
     "pipeline": {
-        "__init__", "errors", "facts", "spec", "cache", "catalogue", "compute", "records", "tvm_versions", "hardware", "bundle",
-        "linking", "overflow", "packing", "requests", "runtime", "lowering", "toolchain",
+        "__init__", "errors", "facts", "spec", "cache", "catalogue", "compute", "records", "tvm_versions", "hardware",
+        "bundle", "linking", "overflow", "packing", "requests", "runtime", "lowering", "toolchain",
     },
     "requests": {"errors", "spec", "cache", "frontends"},
     "frontends": {"errors", "files", "runtime", "spec", "reference"},

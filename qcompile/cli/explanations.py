@@ -11,8 +11,8 @@ from ..errors import InvalidTensorError, NotApplicable, QCompileWarning, Unknown
 from .sources import is_bundle, one_of
 
 if TYPE_CHECKING:
-    from ..frontends.onnx import SkippedNode
     from ..facts import Facts
+    from ..frontends.onnx import SkippedNode
     from ..hardware import Hardware
     from ..records import RecordFile
     from ..requests import Request
