@@ -122,8 +122,11 @@ def schedule_accumulate(
     chunk, within = _chunks(state, operator, form, knobs, loops, tile_outer)
     state.reorder(*loops.batch, *chunk, *loops.groups, loops.panel, *within, tile, loops.channels)
     parallel = operator.operations >= knobs["serial_operations"]
+    # input that does not stay in the cache is centred for each chunk by the task that takes it
+    is_local = "row_sums" not in names and _centred_bytes(state) > knobs["chunk_bytes"]
+    tasks = state.fuse(*loops.batch, *chunk, *([] if is_local else [*loops.groups, loops.panel]))
     if parallel:
-        state.parallel(state.fuse(*loops.batch, *chunk, *loops.groups, loops.panel))
+        state.parallel(tasks)
     innermost = within[-1]
     last = next((name for name in ("requantize", "shifted") if name in names), None)
     if "output" in names and last is not None:
@@ -137,12 +140,17 @@ def schedule_accumulate(
     else:
         write_out(state, form.vector, tile, loops.channels)
     state.compute_at(accumulate, innermost, preserve_unit_loops=True)
+    if is_local:
+        state.compute_at(state.get_sblock("centred"), tasks, preserve_unit_loops=True)
     _schedule_reduction(state, accumulate, operator, form, knobs, intrinsic)
     for block in names:
         if _subtracts_from_packed_codes(state, block):
             _schedule_subtraction(state, block, form, parallel)
+        elif block == "rows":
+            assert isinstance(operator, Convolution)
+            _transpose_in(state, operator, form, parallel)
         elif block == "centred":
-            _schedule_centred(state, operator, form, parallel)
+            _schedule_centred(state, operator, form, parallel and not is_local)
         elif block not in ("accumulate", "requantize", "shifted", "output"):
             _parallel_rows(state, block, parallel)
 
@@ -190,8 +198,9 @@ def _chunks(
         elements = operator.input_spatial[-1] * operator.channels * (operator.strides or (1,))[0]
     else:
         elements = form.tile * (operator.channels if isinstance(operator, Convolution) else operator.depth)
+    is_local = _centred_bytes(state) > knobs["chunk_bytes"]
     other_tasks = 1
-    for other in (*loops.batch, *loops.groups, loops.panel):
+    for other in (*loops.batch, *([] if is_local else [*loops.groups, loops.panel])):
         other_tasks *= int(state.get(other).extent)
     largest = min(knobs["chunk_bytes"] // (2 * elements), extent * other_tasks // TASKS)
     length = max(size for size in range(1, extent + 1) if extent % size == 0 and (size <= largest or size == 1))
@@ -199,6 +208,15 @@ def _chunks(
     if by_rows:
         return [outer], [inner, tile_outer]
     return [*loops.rows, outer], [inner]
+
+
+def _centred_bytes(state: Schedule) -> int:
+    """Of the whole centred input."""
+    buffer = state.get(state.get_sblock("centred")).writes[0].source
+    size = 2 if str(buffer.dtype) == "int16" else 1
+    for extent in buffer.shape:
+        size *= int(extent)
+    return size
 
 
 def _spatial_tail(state: Schedule, block: Any, operator: Convolution | MatrixMultiply) -> tuple[Any, ...]:
@@ -222,14 +240,43 @@ def _schedule_moves_out(
     vector = form.vector
     width = extents_of(operator)[1]
     if isinstance(operator, Convolution) and not operator.channels_last:
-        state.reorder(channels, tile)
-        state.unroll(tile)
+        _transpose_out(state, operator, form, tile, channels)
         return
     state.unroll(tile)
     if width % vector == 0:
         vectors, lane = state.split(channels, [None, vector])
         state.unroll(vectors)
         state.vectorize(lane)
+
+
+def _transpose_in(state: Schedule, operator: Convolution, form: AccumulateForm, parallel: bool) -> None:
+    """The channels of a position side by side, block by block in registers."""
+    from qcompile.intrinsics import transpose
+
+    batch, blocks, position, channels = state.get_loops(state.get_sblock("rows"))
+    size = Geometry(operator, form).transposed_channels
+    channel_blocks, channel = state.split(channels, [None, size])
+    state.reorder(blocks, channel_blocks, position, channel)
+    if parallel:
+        state.parallel(state.fuse(batch, blocks))
+    state.tensorize(position, transpose.register(size, operator.input.dtype))
+
+
+def _transpose_out(state: Schedule, operator: Convolution, form: AccumulateForm, tile: Any, channels: Any) -> None:
+    """Codes of a tile, channel by channel in the output: in registers where whole blocks are transposed."""
+    from qcompile.intrinsics import transpose
+
+    positions, width = extents_of(operator)
+    dtype = operator.outputs[0].dtype
+    is_whole = positions % form.tile == 0 and width % form.lanes == 0 and form.lanes % transpose.WIDTH == 0
+    if is_whole and form.tile in (4, 8, 16) and dtype in ("int8", "uint8"):
+        blocks, block = state.split(channels, [None, transpose.WIDTH])
+        state.reorder(blocks, block, tile)
+        state.unroll(blocks)
+        state.tensorize(block, transpose.register(form.tile, dtype, source_ones=2, target_ones=1))
+        return
+    state.reorder(channels, tile)
+    state.unroll(tile)
 
 
 def _reductions(state: Schedule, block: Any) -> int:

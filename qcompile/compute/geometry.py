@@ -7,6 +7,9 @@ import math
 from ..spec import Convolution
 from .form import AccumulateForm, channel_blocks
 
+#: positions of a block in which an NCHW input is transposed
+TRANSPOSED_POSITIONS = 16
+
 
 def is_pointwise(operator: Convolution) -> bool:
     """Whether every output position reads the input position of the same number alone: all positions are one row."""
@@ -74,6 +77,15 @@ class Geometry:
         surplus = -self.depth % form.pairs
         #: elements of a centred row: the last pair may reach beyond the last position
         self.row = self.padded[1] * self.centred_channels + (surplus if self.flat else 0)
+
+    @property
+    def transposed_channels(self) -> int:
+        """Channels of the blocks in which an NCHW input is transposed first; 0 where it is gathered by elements."""
+        operator = self.operator
+        positions = self.input[0] * self.input[1]
+        if operator.channels_last or operator.group_count > 1 or positions < TRANSPOSED_POSITIONS:
+            return 0
+        return next((size for size in (16, 8, 4) if operator.channels % size == 0), 0)
 
     @property
     def is_contiguous(self) -> bool:
