@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qcompile.compute.form import AccumulateForm
-from qcompile.compute.geometry import Geometry, is_pointwise, row_positions
+from qcompile.compute.geometry import TRANSPOSED_POSITIONS, Geometry, is_pointwise, row_positions
 from qcompile.spec import Convolution, MatrixMultiply
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def schedule_accumulate(
             _schedule_subtraction(state, block, form, parallel)
         elif block == "rows":
             assert isinstance(operator, Convolution)
-            _transpose_in(state, operator, form, parallel)
+            transpose_in(state, Geometry(operator, form).transposed_channels, operator.input.dtype, parallel)
         elif block == "centred":
             _schedule_centred(state, operator, form, parallel and not is_local)
         elif block not in ("accumulate", "requantize", "shifted", "output"):
@@ -240,7 +240,8 @@ def _schedule_moves_out(
     vector = form.vector
     width = extents_of(operator)[1]
     if isinstance(operator, Convolution) and not operator.channels_last:
-        _transpose_out(state, operator, form, tile, channels)
+        positions, group_width = extents_of(operator)
+        transpose_out(state, form.lanes, positions, group_width, operator.outputs[0].dtype, tile, channels)
         return
     state.unroll(tile)
     if width % vector == 0:
@@ -249,31 +250,42 @@ def _schedule_moves_out(
         state.vectorize(lane)
 
 
-def _transpose_in(state: Schedule, operator: Convolution, form: AccumulateForm, parallel: bool) -> None:
-    """The channels of a position side by side, block by block in registers."""
+def transpose_in(state: Schedule, size: int, dtype: str, parallel: bool) -> None:
+    """The stage "rows", block by block in registers; `size` are the channels of a block."""
     from qcompile.intrinsics import transpose
 
     batch, blocks, position, channels = state.get_loops(state.get_sblock("rows"))
-    size = Geometry(operator, form).transposed_channels
     channel_blocks, channel = state.split(channels, [None, size])
     state.reorder(blocks, channel_blocks, position, channel)
     if parallel:
         state.parallel(state.fuse(batch, blocks))
-    state.tensorize(position, transpose.register(size, operator.input.dtype))
+    state.tensorize(position, transpose.register(size, TRANSPOSED_POSITIONS, dtype))
 
 
-def _transpose_out(state: Schedule, operator: Convolution, form: AccumulateForm, tile: Any, channels: Any) -> None:
-    """Codes of a tile, channel by channel in the output: in registers where whole blocks are transposed."""
+def transpose_out(
+    state: Schedule, lanes: int, positions: int, width: int, dtype: str, tile: Any, channels: Any
+) -> None:
+    """Codes of a tile, channel by channel in the output: in registers where whole blocks are transposed.
+
+    Args:
+        state: the schedule.
+        lanes: channels of a panel.
+        positions: of a row of the output.
+        width: output channels of a group.
+        dtype: of the codes.
+        tile: the loop over the positions of a tile.
+        channels: the loop over the channels of a panel.
+    """
     from qcompile.intrinsics import transpose
 
-    positions, width = extents_of(operator)
-    dtype = operator.outputs[0].dtype
-    is_whole = positions % form.tile == 0 and width % form.lanes == 0 and form.lanes % transpose.WIDTH == 0
-    if is_whole and form.tile in (4, 8, 16) and dtype in ("int8", "uint8"):
-        blocks, block = state.split(channels, [None, transpose.WIDTH])
+    size = int(state.get(tile).extent)
+    block_width = 16 if lanes % 16 == 0 else 8
+    is_whole = positions % size == 0 and width % lanes == 0 and lanes % block_width == 0
+    if is_whole and size in (2, 4, 8, 16) and size <= block_width and dtype in ("int8", "uint8"):
+        blocks, block = state.split(channels, [None, block_width])
         state.reorder(blocks, block, tile)
         state.unroll(blocks)
-        state.tensorize(block, transpose.register(form.tile, dtype, source_ones=2, target_ones=1))
+        state.tensorize(block, transpose.register(size, block_width, dtype, source_ones=2, target_ones=1))
         return
     state.reorder(channels, tile)
     state.unroll(tile)
@@ -353,6 +365,8 @@ def _schedule_centred(
             if geometry.centred_channels % form.vector == 0:
                 vector = 2 * form.vector if geometry.centred_channels % (2 * form.vector) == 0 else form.vector
                 state.vectorize(state.split(row, [None, vector])[1])
+            elif geometry.centred_channels < form.vector:
+                _gather_few_channels(state, geometry, row)
             return
         first = geometry.start_padding[1] * geometry.centred_channels
         size = min(geometry.input[1] * geometry.centred_channels, geometry.row - first)
@@ -365,6 +379,23 @@ def _schedule_centred(
         state.loop_partition(row, [*cuts, None])
     elif len(cuts) > 1:
         state.loop_partition(row, [first, None])
+
+
+def _gather_few_channels(state: Schedule, geometry: Geometry, row: Any) -> None:
+    """All channels of a position in one step, without conditions where there is input."""
+    channels, stride = geometry.centred_channels, geometry.centred_strides[1]
+    whole = geometry.padded[1] * channels
+    if whole < int(state.get(row).extent):
+        row = state.loop_partition(row, [whole, None])[0]
+    positions, channel = state.split(row, [None, channels])
+    state.unroll(channel)
+    first = -(-geometry.start_padding[1] // stride)
+    end = (geometry.start_padding[1] + geometry.input[1] - 1) // stride + 1
+    inner = min(end, geometry.padded[1]) - first
+    if inner > 0 and first + inner < geometry.padded[1]:
+        state.loop_partition(positions, [first, inner, None] if first else [inner, None])
+    elif inner > 0 and first:
+        state.loop_partition(positions, [first, None])
 
 
 def _parallel_rows(state: Schedule, block: str, parallel: bool) -> None:

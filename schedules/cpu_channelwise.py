@@ -14,7 +14,7 @@ from qcompile.compute.form import ChannelwiseForm
 from qcompile.errors import NotApplicable
 from qcompile.facts import Facts
 from qcompile.hardware import Hardware
-from qcompile.schedules.cpu_accumulate import TASKS, block_names, is_narrow, write_out
+from qcompile.schedules.cpu_accumulate import TASKS, block_names, is_narrow, transpose_in, transpose_out, write_out
 from qcompile.spec import Convolution, Operator
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
@@ -29,6 +29,7 @@ version = 1
 knobs: Mapping[str, tuple[int, int, int]] = {
     "tile": (4, 1, 8),  # columns (NHWC) or vectors of columns (NCHW) that share the vectors of the filter
     "blocks": (4, 1, 16),  # NHWC: vectors of channels that are packed together
+    "least_columns": (14, 1, 2**16),  # NCHW: from so many columns of the output on, lanes are columns
     "chunk_bytes": (262_144, 4096, 2**31 - 1),  # packed input of a chunk of rows
     "unroll": (16, 1, 64),  # taps of the filter that are written out
     "serial_operations": (200_000, 0, 2**31 - 1),  # an operator with fewer multiply-accumulates runs in one thread
@@ -48,7 +49,8 @@ def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...
     """All tiles, and several sizes of the chunks."""
     return {
         "tile": tuple(range(1, 9)),
-        "blocks": (1, 2, 3, 4, 6, 8),
+        "blocks": (1, 2, 4, 8),
+        "least_columns": (1, 14, 2**16),
         "chunk_bytes": (32_768, 65_536, 131_072, 262_144, 524_288),
         "unroll": (1, 3, 16, 32),
     }
@@ -58,7 +60,12 @@ def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> An
     """Lanes along what lies side by side in memory."""
     assert isinstance(operator, Convolution)
     lanes = hardware.int32_lanes
-    along_columns = not operator.channels_last
+    # rows that do not fill some vectors, or are read in steps, are transposed instead
+    along_columns = (
+        not operator.channels_last
+        and operator.output_spatial[-1] >= knobs["least_columns"]
+        and (operator.strides or (1,))[-1] == 1
+    )
     width = -(-operator.output_spatial[-1] // lanes) if along_columns else operator.output_spatial[-1]
     largest = min(knobs["tile"], width)
     # the tile that computes the fewest columns beyond the row, the largest of these
@@ -118,7 +125,11 @@ class _Moves:
             state.compute_at(requantize, outer, preserve_unit_loops=True)
             loops = state.get_loops(requantize)
             write_out(state, form.lanes, loops[-2 if form.along_columns else -4], loops[-1])
-        if has_output:
+        if has_output and not form.along_columns and not self.operator.channels_last:
+            width = self.operator.output_channels
+            positions = self.operator.output_spatial[-1]
+            transpose_out(state, form.lanes, positions, width, self.operator.outputs[0].dtype, tile, lane)
+        elif has_output:
             state.unroll(tile)
         else:
             write_out(state, form.lanes, tile, lane)
@@ -127,6 +138,9 @@ class _Moves:
             state.compute_at(state.get_sblock("centred"), tasks, preserve_unit_loops=True)
         self._reduction(accumulate)
         self._centred()
+        if "rows" in self.names:
+            size = ChannelwiseGeometry(self.operator, form).transposed_channels
+            transpose_in(state, size, self.operator.input.dtype, self.parallel)
 
     def _consumer(self) -> Any:
         for name in ("output", "requantize"):
@@ -143,6 +157,10 @@ class _Moves:
             batch, channels, rows, *columns = loops
             vectors, lane = state.split(columns[0], [None, lanes]) if is_output else columns
             return batch, channels, rows, vectors, lane
+        if is_output and not self.operator.channels_last:
+            batch, outputs, rows, columns = loops
+            blocks, lane = state.split(outputs, [None, lanes])
+            return batch, blocks, rows, columns, lane
         batch, rows, columns, *channels = loops
         blocks, lane = state.split(channels[0], [None, lanes]) if is_output else channels[1:]
         if not is_output:

@@ -4,12 +4,13 @@ input --centred--> two neighbouring taps in an int32 (or one in an int16), paddi
 filter --packed_filter--> int16, zero point subtracted ----------------------------------+--accumulate--> int32
 int32 --requantize--> codes --output--> the output's layout
 
-Lanes lie along the output channels (NHWC) or along the columns of the output (NCHW), as in the input: nothing is
-transposed.
+Lanes lie along the output channels, or along the columns of the output (NCHW with long rows, which are then not
+transposed).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import te, tirx
@@ -19,6 +20,7 @@ from .blocked import Place, centred_filter, channel_of_lane, requantized_channel
 from .channelwise_geometry import ChannelwiseGeometry
 from .computation import Builder, Computation
 from .form import ChannelwiseForm
+from .transposed import transposed_input
 
 
 def convolution(operator: Convolution, known: frozenset[str], form: ChannelwiseForm) -> Computation:
@@ -79,10 +81,7 @@ def _sums(geometry: ChannelwiseGeometry, centred: te.Tensor, packed: te.Tensor) 
 def _centred_input(build: Builder, geometry: ChannelwiseGeometry) -> te.Tensor:
     """[N, rows, columns, C / G, blocks, lanes], or along the columns [N, C, rows, phases, columns]."""
     operator, form, blocks = geometry.operator, geometry.form, geometry.blocks
-    height, width = geometry.input
-    last = operator.channels_last
-    raw = build.raw("input", (operator.batch, *((height, width, operator.channels) if last
-                                                else (operator.channels, height, width))))  # fmt: skip
+    code = _code_of(build, geometry)
     dtype = "int32" if form.pairs == 2 else "int16"
     zero_point = build.scalar_or_vector("input_zero_point", dtype)
 
@@ -90,8 +89,7 @@ def _centred_input(build: Builder, geometry: ChannelwiseGeometry) -> te.Tensor:
         """The centred element at a position of the padded input."""
         inside = [*geometry.inside(0, row), *geometry.inside(1, column), *valid]
         h, w = row - geometry.start_padding[0], column - geometry.start_padding[1]
-        value = raw[n, h, w, channel] if last else raw[n, channel, h, w]
-        return select(inside, value.astype(dtype) - zero_point(0), tirx.const(0, dtype))
+        return select(inside, code(n, h, w, channel).astype(dtype) - zero_point(0), tirx.const(0, dtype))
 
     def element(n: Any, row: Any, column: Any, channel: Any, valid: list[Any]) -> Any:
         low = one(n, row, column, channel, valid)
@@ -117,6 +115,20 @@ def _centred_input(build: Builder, geometry: ChannelwiseGeometry) -> te.Tensor:
         operator.batch, geometry.rows, geometry.centred_columns, geometry.filter_channels, blocks.blocks, form.lanes,
     )  # fmt: skip
     return te.compute(shape, along_channels, name="centred")
+
+
+def _code_of(build: Builder, geometry: ChannelwiseGeometry) -> Callable[..., Any]:
+    """(n, h, w, channel) -> the code of the input."""
+    operator = geometry.operator
+    height, width = geometry.input
+    if geometry.transposed_channels:
+        code = transposed_input(build, operator, height * width)
+        return lambda n, h, w, channel: code(n, h * width + w, channel)
+    if operator.channels_last:
+        raw = build.raw("input", (operator.batch, height, width, operator.channels))
+        return lambda n, h, w, channel: raw[n, h, w, channel]
+    raw = build.raw("input", (operator.batch, operator.channels, height, width))
+    return lambda n, h, w, channel: raw[n, channel, h, w]
 
 
 def _pair(low: Any, high: Any) -> Any:
@@ -168,6 +180,12 @@ def _output(geometry: ChannelwiseGeometry, codes: te.Tensor) -> te.Tensor:
         return te.compute(
             (operator.batch, operator.output_channels, height, width),
             lambda n, o, h, w: codes[n, o, h, w // lanes, w % lanes],
+            name="output",
+        )
+    if not operator.channels_last:
+        return te.compute(
+            (operator.batch, operator.output_channels, height, width),
+            lambda n, o, h, w: codes[n, h, w, 0, o // lanes, o % lanes],
             name="output",
         )
     if blocks.is_full and geometry.columns == width:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..spec import Convolution
 from .form import ChannelwiseForm, channel_blocks
+from .geometry import transposed_channels
 
 
 class ChannelwiseGeometry:
@@ -66,6 +67,13 @@ class ChannelwiseGeometry:
         first = -(-self.start_padding[1] // step)
         end = (self.start_padding[1] + self.input[1] - 1 - reach) // step + 1
         return first, min(end, self.centred_columns) - first
+
+    @property
+    def transposed_channels(self) -> int:
+        """Channels of the blocks in which an NCHW input is transposed first; 0 where it is read as it is."""
+        if self.form.along_columns or self.operator.channels_last:
+            return 0
+        return transposed_channels(self.operator.channels, self.input[0] * self.input[1])
 
     @property
     def pair_offset(self) -> tuple[int, int]:

@@ -27,7 +27,8 @@ from .blocked import (
 )
 from .computation import Builder, Computation
 from .form import AccumulateForm, ChannelBlocks, ChannelwiseForm
-from .geometry import TRANSPOSED_POSITIONS, Geometry
+from .geometry import Geometry
+from .transposed import transposed_input
 
 
 def convolution(operator: Convolution, known: frozenset[str], form: AccumulateForm | ChannelwiseForm) -> Computation:
@@ -115,7 +116,7 @@ def _centred_input(build: Builder, geometry: Geometry) -> te.Tensor:
         inside += outside(x, start[1] * channels, width * channels, geometry.row, 1)
         return element(inside, raw[n, h * row_stride - start[0], x - start[1] * channels])
 
-    rows = _rows(build, geometry) if geometry.transposed_channels else None
+    code = transposed_input(build, operator, height * width) if geometry.transposed_channels else None
 
     def general(n: Any, h: Any, g: Any, x: Any) -> Any:
         w, c = x // channels, x % channels
@@ -124,10 +125,8 @@ def _centred_input(build: Builder, geometry: Geometry) -> te.Tensor:
         inside += outside(w * column_stride, start[1], width, columns, column_stride)
         inside += [c < geometry.filter_channels] if channels > geometry.filter_channels else []
         row, column, channel = h * row_stride - start[0], w * column_stride - start[1], g * geometry.filter_channels + c
-        if rows is not None:
-            position = row * width + column
-            block = position // TRANSPOSED_POSITIONS
-            return element(inside, rows[n, block, position - _block_start(geometry, block), channel])
+        if code is not None:
+            return element(inside, code(n, row * width + column, channel))
         if operator.channels_last:
             raw = build.raw("input", (operator.batch, height, width, operator.channels))
             return element(inside, raw[n, row, column, channel])
@@ -136,23 +135,6 @@ def _centred_input(build: Builder, geometry: Geometry) -> te.Tensor:
 
     shape = (operator.batch, geometry.padded[0], operator.group_count, geometry.row)
     return te.compute(shape, contiguous if geometry.is_contiguous else general, name="centred")
-
-
-def _rows(build: Builder, geometry: Geometry) -> te.Tensor:
-    """Codes [N, blocks of positions, positions, C] of an NCHW input: the channels of a position side by side."""
-    operator = geometry.operator
-    positions = geometry.input[0] * geometry.input[1]
-    raw = build.raw("input", (operator.batch, operator.channels, positions))
-    blocks = -(-positions // TRANSPOSED_POSITIONS)
-    shape = (operator.batch, blocks, TRANSPOSED_POSITIONS, operator.channels)
-    return te.compute(shape, lambda n, b, p, c: raw[n, c, _block_start(geometry, b) + p], name="rows")
-
-
-def _block_start(geometry: Geometry, block: Any) -> Any:
-    """The first position of a block of rows that is transposed; the last block overlaps the one before it."""
-    positions = geometry.input[0] * geometry.input[1]
-    start = block * TRANSPOSED_POSITIONS
-    return start if positions % TRANSPOSED_POSITIONS == 0 else tirx.min(start, positions - TRANSPOSED_POSITIONS)
 
 
 def _packed_filter(build: Builder, geometry: Geometry) -> te.Tensor:

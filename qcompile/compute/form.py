@@ -45,7 +45,7 @@ class ChannelwiseForm:
     Args:
         lanes: elements of one vector of sums.
         tile: columns (or vectors of columns) of the output that are computed together.
-        along_columns: whether the lanes are columns of the output (NCHW); otherwise they are output channels (NHWC).
+        along_columns: whether the lanes are columns of the output (NCHW only); otherwise they are output channels.
         pairs: neighbouring taps that meet their weights in one step; the last ones are filled up with 0.
     """
 

@@ -11,6 +11,13 @@ from .form import AccumulateForm, channel_blocks
 TRANSPOSED_POSITIONS = 16
 
 
+def transposed_channels(channels: int, positions: int) -> int:
+    """Channels of the blocks in which an NCHW input is transposed first; 0 where it is gathered by elements."""
+    if positions < TRANSPOSED_POSITIONS:
+        return 0
+    return next((size for size in (16, 8, 4) if channels % size == 0), 0)
+
+
 def is_pointwise(operator: Convolution) -> bool:
     """Whether every output position reads the input position of the same number alone: all positions are one row."""
     return (
@@ -80,12 +87,10 @@ class Geometry:
 
     @property
     def transposed_channels(self) -> int:
-        """Channels of the blocks in which an NCHW input is transposed first; 0 where it is gathered by elements."""
+        """As the function of this name; 0 for an NHWC input and for groups."""
         operator = self.operator
-        positions = self.input[0] * self.input[1]
-        if operator.channels_last or operator.group_count > 1 or positions < TRANSPOSED_POSITIONS:
-            return 0
-        return next((size for size in (16, 8, 4) if operator.channels % size == 0), 0)
+        is_whole = operator.group_count == 1 and not operator.channels_last
+        return transposed_channels(operator.channels, self.input[0] * self.input[1]) if is_whole else 0
 
     @property
     def is_contiguous(self) -> bool:

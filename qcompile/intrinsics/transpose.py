@@ -1,6 +1,6 @@
 """Transpose a block of bytes in registers.
 
-    target[w, c] = source[c, w]         source: 16 bytes a row, target: as many bytes a row as the source has rows
+    target[w, c] = source[c, w]         source: 16 or 8 bytes a row, target: as many bytes a row as the source has rows
 
 Rows i and i + n / 2 are interleaved, log2(n) times: a perfect shuffle, which x86 and Arm do in one instruction each.
 """
@@ -15,9 +15,6 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T  # noqa: N812 - the name that TVMScript goes by
-
-#: bytes of a row of the source
-WIDTH = 16
 
 _BUFFERS = """
 @T.prim_func(s_tir=True)
@@ -40,11 +37,12 @@ _DESCRIPTION = """\
 
 
 @cache
-def register(rows: int, dtype: str, source_ones: int = 0, target_ones: int = 0) -> str:
+def register(rows: int, width: int, dtype: str, source_ones: int = 0, target_ones: int = 0) -> str:
     """Registers the tensor intrinsic of a block; returns its name.
 
     Args:
-        rows: of the source: a power of two, at most 16.
+        rows: of the source: a power of two, at most `width`.
+        width: bytes of a row of the source, a power of two.
         dtype: "uint8" or "int8".
         source_ones: axes of extent 1 between the two axes of the source.
         target_ones: the same of the target.
@@ -52,7 +50,7 @@ def register(rows: int, dtype: str, source_ones: int = 0, target_ones: int = 0) 
     strides = {
         name: [f"{name}{axis}" for axis in range(ones + 1)] for name, ones in (("s", source_ones), ("t", target_ones))
     }
-    values: dict[str, Any] = {"rows": rows, "width": WIDTH, "dtype": dtype}
+    values: dict[str, Any] = {"rows": rows, "width": width, "dtype": dtype}
     for name, key, ones in (("source", "s", source_ones), ("target", "t", target_ones)):
         values |= {
             f"{name}_ones": "1, " * ones,
@@ -64,35 +62,35 @@ def register(rows: int, dtype: str, source_ones: int = 0, target_ones: int = 0) 
 
     def row_of(source: Any, w: int) -> Any:
         middle = [0] * source_ones
-        return _transposed_row([source.vload([row, *middle, 0], f"{dtype}x{WIDTH}") for row in range(rows)], w)
+        return _transposed_row([source.vload([row, *middle, 0], f"{dtype}x{width}") for row in range(rows)], w, width)
 
-    stores = (f"        target[{w}, {values['target_zeros']}0:{rows}] = row_of(source, {w})" for w in range(WIDTH))
+    stores = (f"        target[{w}, {values['target_zeros']}0:{rows}] = row_of(source, {w})" for w in range(width))
     bodies = {"description": _DESCRIPTION.format(**values), "implementation": "\n".join(stores)}
     functions = [
         tvm.script.from_source(_BUFFERS.format(name=name, body=body, **values), {"T": T, "row_of": row_of}, s_tir=True)
         for name, body in bodies.items()
     ]
-    name = f"qcompile_transpose_{rows}x{WIDTH}_{dtype}_{source_ones}_{target_ones}"
+    name = f"qcompile_transpose_{rows}x{width}_{dtype}_{source_ones}_{target_ones}"
     TensorIntrin.register(name, *functions, override=True)
     return name
 
 
-def _transposed_row(rows: Sequence[Any], w: int) -> Any:
-    """Column w of rows of 16 elements, as a vector. Equal parts of other columns are found to be equal by LLVM."""
+def _transposed_row(rows: Sequence[Any], w: int, width: int) -> Any:
+    """Column w of rows of `width` elements, as a vector. LLVM finds what several columns have in common."""
     count = len(rows)
-    # after the last interleaving vector v holds the columns v * 16 / count and those behind it
-    vector = _interleaved(rows, w * count // WIDTH, count)
-    first = w * count % WIDTH
-    return vector if count == WIDTH else tirx.Shuffle([vector], list(range(first, first + count)))
+    # after the last interleaving vector v holds column v * width / count and those behind it
+    vector = _interleaved(rows, w * count // width, count, width)
+    first = w * count % width
+    return vector if count == width else tirx.Shuffle([vector], list(range(first, first + count)))
 
 
-def _interleaved(rows: Sequence[Any], vector: int, distance: int) -> Any:
+def _interleaved(rows: Sequence[Any], vector: int, distance: int, width: int) -> Any:
     """Vector number `vector` after log2(distance) interleavings."""
     if distance == 1:
         return rows[vector]
     half = len(rows) // 2
-    first = _interleaved(rows, vector // 2, distance // 2)
-    second = _interleaved(rows, vector // 2 + half, distance // 2)
-    start = WIDTH // 2 * (vector % 2)
-    lanes = [lane + offset for lane in range(start, start + WIDTH // 2) for offset in (0, WIDTH)]
+    first = _interleaved(rows, vector // 2, distance // 2, width)
+    second = _interleaved(rows, vector // 2 + half, distance // 2, width)
+    start = width // 2 * (vector % 2)
+    lanes = [lane + offset for lane in range(start, start + width // 2) for offset in (0, width)]
     return tirx.Shuffle([first, second], lanes)
