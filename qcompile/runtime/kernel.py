@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections import namedtuple
 from collections.abc import Mapping
@@ -237,8 +238,8 @@ class Kernel:
         for array, (tensor, wanted, needed) in zip(given, self._output_layouts, strict=True):
             usable = (
                 isinstance(array, np.ndarray)
+                and (array.dtype is wanted or array.dtype == wanted)
                 and array.shape == needed
-                and array.dtype == wanted
                 and array.flags.carray  # C-contiguous, aligned and writeable
             )
             if not usable:
@@ -279,8 +280,11 @@ def _restore(content: bytes, name: str, target: str | None) -> Kernel:
 
 
 def _address(array: Array | None) -> int:
-    # much faster than array.ctypes
-    return 0 if array is None else int(array.__array_interface__["data"][0])
+    if array is None:
+        return 0
+    if array.size and array.flags.writeable:  # four times as fast as the other way, which is faster than array.ctypes
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+    return int(array.__array_interface__["data"][0])
 
 
 def _threads(num_threads: Any) -> int:
