@@ -38,8 +38,8 @@ def space(operator: Convolution | MatrixMultiply, lanes: int) -> Mapping[str, tu
     """The knob values that are worth trying."""
     positions, channels = extents_of(operator)
     return {
-        "tile": tuple(range(1, min(14, positions) + 1)),
-        "vectors": tuple(range(1, min(8, -(-channels // lanes)) + 1)),
+        "tile": tuple(size for size in (1, 2, 3, 4, 5, 6, 7, 8) if size <= positions),
+        "vectors": tuple(size for size in (1, 2, 3, 4, 6, 8) if size <= -(-channels // lanes)),
         "unroll": (1, 2, 4, 8),
         "positions_first": (0, 1),
         "chunk_bytes": (65536, 262_144, 1_048_576),
