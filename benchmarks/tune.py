@@ -41,6 +41,8 @@ def main() -> int:
     }
 
     def tell(progress: Progress) -> None:
+        if not sys.stderr.isatty():
+            return
         print(f"\r[{progress.number}/{progress.count}] {progress.trials}/{progress.budget}", end="", file=sys.stderr)
 
     try:
