@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import qcompile as qc
-from qcompile import cache, hardware, pipeline, records, tvm_versions
+from qcompile import cache, catalogue, hardware, pipeline, records, tvm_versions
+from qcompile.schedules import cpu_widen16
 
 from .support import small_constants, small_convolution, small_input
 
@@ -65,6 +66,20 @@ def test_progress_is_reported() -> None:
 def test_wrong_constants(constants: Any, message: str) -> None:
     with pytest.raises(qc.InvalidTensorError, match=message):
         qc.compile(small_convolution(), constants=constants)
+
+
+@pytest.mark.parametrize("stage", ["compute", "schedule"])
+def test_what_tvm_refuses_is_an_error_of_ours(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("there is no such loop")
+
+    if stage == "compute":
+        monkeypatch.setattr(catalogue, "compute_function", lambda operator: refuse)
+    else:
+        monkeypatch.setattr(cpu_widen16, "schedule", refuse)
+    operator = small_convolution()
+    with pytest.raises(qc.LoweringError, match=f"could not schedule {operator.name} on x86_64: there is no such loop"):
+        pipeline.stages(operator, frozenset(), hardware.load("x86_64"), ["computed"])
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e-38, 1e39])
