@@ -66,7 +66,10 @@ def draw(panels: dict[str, list[dict[str, Any]]], title: str, path: Path) -> Non
         title: above the chart.
         path: of the file.
     """
-    import matplotlib
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise SystemExit("matplotlib, which draws the chart, is not installed; it is in the extra `bench`") from error
 
     matplotlib.use("svg")
     from matplotlib import pyplot

@@ -14,7 +14,15 @@ from . import __version__, cache, catalogue, overflow, tvm_versions
 from . import hardware as hardware_files
 from . import records as schedule_records
 from .bundle import BundledKernel, assemble
-from .errors import InvalidOperatorError, InvalidTensorError, RecordsError, UnknownNameError, UnsupportedError
+from .errors import (
+    InvalidOperatorError,
+    InvalidTensorError,
+    LoweringError,
+    QCompileError,
+    RecordsError,
+    UnknownNameError,
+    UnsupportedError,
+)
 from .facts import NOTHING, Facts, facts_of
 from .hardware import Hardware
 from .linking import LinkedArgument, LinkedKernel, link
@@ -347,16 +355,25 @@ def _generate(job: _Work, symbol: str) -> bytes:
 def schedule(
     operator: Operator, known: frozenset[str], hardware: Hardware, choice: schedule_records.Choice
 ) -> tuple[Computation, Any]:
-    """The prepared computation of an operator and its scheduled IRModule."""
+    """The prepared computation of an operator and its scheduled IRModule.
+
+    Raises:
+        LoweringError: TVM refuses the computation or a move of the rule.
+    """
     tvm_versions.check()
     compute = catalogue.compute_function(operator)
     from . import lowering
 
     rule = schedule_records.load_rule(choice.rule)
     form = rule.form(operator, hardware, choice.knobs)
-    computation = compute(operator, known, form)
-    computation = replace(computation, function=lowering.prepare(computation.function, hardware))
-    return computation, rule.schedule(operator, hardware, computation, form, choice.knobs)
+    try:
+        computation = compute(operator, known, form)
+        computation = replace(computation, function=lowering.prepare(computation.function, hardware))
+        return computation, rule.schedule(operator, hardware, computation, form, choice.knobs)
+    except QCompileError:
+        raise
+    except Exception as error:  # TVM raises many types
+        raise LoweringError(f"{choice.rule} could not schedule {operator.name} on {hardware.name}: {error}") from error
 
 
 def stages(

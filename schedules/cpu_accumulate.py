@@ -71,7 +71,7 @@ def register_tile(positions: int, vectors: int, knobs: Mapping[str, int]) -> tup
         return computed * (1 + FILTER_COST / tile + INPUT_COST / together), -tile * together
 
     tiles = [min(knobs["tile"], positions)] if knobs["tile"] else range(1, min(positions, 7) + 1)
-    panels = [min(knobs["vectors"], vectors)] if knobs["vectors"] else range(1, min(vectors, 4) + 1)
+    panels = [min(knobs["vectors"], vectors)] if knobs["vectors"] else range(1, min(vectors, 8) + 1)
     shapes = [(tile, together) for tile in tiles for together in panels]
     fitting = [shape for shape in shapes if shape[0] * shape[1] <= knobs["accumulators"]]
     return min(fitting or shapes, key=cost)
@@ -375,6 +375,8 @@ def _schedule_centred(
         state.parallel(state.fuse(*rows))
     extent = int(state.get(row).extent)
     cuts = [cut for cut in (first, size) if cut]
+    if size <= 0:  # all columns that are read are padding
+        return
     if sum(cuts) < extent:
         state.loop_partition(row, [*cuts, None])
     elif len(cuts) > 1:

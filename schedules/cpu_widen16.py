@@ -1,8 +1,7 @@
 """The rule for CPUs that multiply int16 pairs and add the two products (x86's pmaddwd).
 
 Codes are widened to int16 with their zero points subtracted, and two neighbouring input channels meet two weights in
-one instruction: twice the products of the plain rule for each vector. Groups that are narrower than a vector stay with
-the plain rule, whose lanes are channels of their own.
+one instruction: twice the products of the plain rule for each vector. Products of few rows leave the matrix in bytes.
 """
 
 from __future__ import annotations

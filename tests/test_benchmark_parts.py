@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -203,3 +204,9 @@ def test_installed_peers_compute_the_same(name: str) -> None:
                 verdict = part("verdict").judge(prepared.output(), evaluate(operator, values)["output"])
                 assert verdict.word in ("exact", "rounding"), (text, types, layout, verdict)
     assert supported >= 5
+
+
+def test_a_chart_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit, match="matplotlib, which draws the chart, is not installed"):
+        part("chart").draw({}, "title", tmp_path / "chart.svg")

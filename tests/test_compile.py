@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 import qcompile as qc
-from qcompile import cache, hardware, pipeline, records, tvm_versions
+from qcompile import cache, catalogue, hardware, pipeline, records, tvm_versions
+from qcompile.reference import evaluate
+from qcompile.reference.random_values import random_values
+from qcompile.schedules import cpu_widen16
 
 from .support import small_constants, small_convolution, small_input
 
@@ -65,6 +68,20 @@ def test_progress_is_reported() -> None:
 def test_wrong_constants(constants: Any, message: str) -> None:
     with pytest.raises(qc.InvalidTensorError, match=message):
         qc.compile(small_convolution(), constants=constants)
+
+
+@pytest.mark.parametrize("stage", ["compute", "schedule"])
+def test_what_tvm_refuses_is_an_error_of_ours(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("there is no such loop")
+
+    if stage == "compute":
+        monkeypatch.setattr(catalogue, "compute_function", lambda operator: refuse)
+    else:
+        monkeypatch.setattr(cpu_widen16, "schedule", refuse)
+    operator = small_convolution()
+    with pytest.raises(qc.LoweringError, match=f"could not schedule {operator.name} on x86_64: there is no such loop"):
+        pipeline.stages(operator, frozenset(), hardware.load("x86_64"), ["computed"])
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e-38, 1e39])
@@ -328,3 +345,38 @@ def test_a_compiler_with_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", f"{os.environ.get('CC', 'cc')} -O1")
     kernel = qc.compile(small_convolution(), "x86_64", small_constants())
     assert kernel(input=small_input()).shape == (1, 8, 6, 5)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        # the columns that are read are padding alone
+        qc.ConvolutionInteger(
+            qc.Tensor((1, 1, 1, 2), "uint8", "NHWC"), qc.Tensor((16, 1, 3, 2), "int8", "NHWC"), strides=(1, 4),
+            start_padding=(0, 8),
+        ),
+        # steps that are never taken
+        qc.ConvolutionInteger(
+            qc.Tensor((1, 1, 8, 300), "uint8", "NHWC"), qc.Tensor((16, 1, 3, 300), "int8", "NHWC"),
+            dilations=(16_000_000, 1),
+        ),
+        qc.ConvolutionInteger(
+            qc.Tensor((1, 2, 8, 300), "uint8", "NHWC"), qc.Tensor((16, 2, 3, 300), "int8", "NHWC"),
+            strides=(16_000_000, 1), start_padding=(0, 1), end_padding=(0, 0),
+        ),
+        qc.ConvolutionInteger(
+            qc.Tensor((1, 34, 1, 1), "uint8"), qc.Tensor((34, 1, 11, 18), "int8"), strides=(8_029_642, 11),
+            start_padding=(48, 2), end_padding=(2, 3045), dilations=(1, 2), group_count=34,
+        ),
+    ],
+    ids=lambda operator: operator.name,
+)  # fmt: skip
+@pytest.mark.parametrize("target", ["x86_64", "x86_64-avx2"])
+def test_unusual_geometry(operator: qc.ConvolutionInteger, target: str) -> None:
+    values = random_values(operator, np.random.default_rng(0))
+    kernel = qc.compile(operator, target)
+    try:
+        output = kernel(**values)
+    except qc.IncompatibleMachineError:
+        return  # it compiles
+    assert np.array_equal(output, evaluate(operator, values)["output"])

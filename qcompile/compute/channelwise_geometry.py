@@ -7,7 +7,7 @@ from typing import Any
 
 from ..spec import Convolution
 from .form import ChannelwiseForm, channel_blocks
-from .geometry import transposed_channels
+from .geometry import effective, transposed_channels
 
 
 class ChannelwiseGeometry:
@@ -26,8 +26,8 @@ class ChannelwiseGeometry:
         self.input = two(operator.input_spatial, 1)
         self.output = two(operator.output_spatial, 1)
         self.kernel = two(operator.filter_spatial, 1)
-        self.strides = two(operator.strides, 1)
-        self.dilations = two(operator.dilations, 1)
+        self.strides = effective(two(operator.strides, 1), self.output)
+        self.dilations = effective(two(operator.dilations, 1), self.kernel)
         self.start_padding = two(operator.start_padding, 0)
         self.filter_channels = operator.filter_channels
         self.blocks = channel_blocks(operator, form)

@@ -11,6 +11,12 @@ from .form import AccumulateForm, channel_blocks
 TRANSPOSED_POSITIONS = 16
 
 
+def effective(steps: tuple[int, int], extents: tuple[int, int]) -> tuple[int, int]:
+    """Strides or dilations, 1 where there is nothing to step to: a large one would only make indices overflow."""
+    height, width = (step if extent > 1 else 1 for step, extent in zip(steps, extents, strict=True))
+    return height, width
+
+
 def transposed_channels(channels: int, positions: int) -> int:
     """Channels of the blocks in which an NCHW input is transposed first; 0 where it is gathered by elements."""
     if positions < TRANSPOSED_POSITIONS:
@@ -51,8 +57,8 @@ class Geometry:
         if is_pointwise(operator):
             self.input = self.output = 1, math.prod(operator.output_spatial)
         self.kernel = two(operator.filter_spatial, 1)
-        strides = two(operator.strides, 1)
-        self.dilations = two(operator.dilations, 1)
+        strides = effective(two(operator.strides, 1), self.output)
+        self.dilations = effective(two(operator.dilations, 1), self.kernel)
         self.start_padding = two(operator.start_padding, 0)
         #: input positions from one centred position to the next: what no tap reads is left out
         self.centred_strides = tuple(

@@ -143,14 +143,25 @@ def append(path: PathLike, records: Iterable[Record]) -> None:
     Raises:
         RecordsError: the file cannot be written, or does not end like a file of records.
     """
+    with _opened_for_appending(path) as descriptor:
+        _mend_end(descriptor, path)
+        for record in records:
+            line = record.to_line().encode() + b"\n"
+            if os.write(descriptor, line) != len(line):
+                raise OSError("the disk is full")
+        os.fsync(descriptor)
+
+
+@contextlib.contextmanager
+def _opened_for_appending(path: PathLike) -> Iterator[int]:
+    """A locked descriptor of the file that stands at `path` while it is locked: `rewrite` puts another one there.
+
+    Raises:
+        RecordsError: the file cannot be opened, or what is done with the descriptor fails with an OSError.
+    """
     try:
-        with _opened_for_appending(path) as descriptor:
-            _mend_end(descriptor, path)
-            for record in records:
-                line = record.to_line().encode() + b"\n"
-                if os.write(descriptor, line) != len(line):
-                    raise OSError("the disk is full")
-            os.fsync(descriptor)
+        with _locked_in_place(path) as descriptor:
+            yield descriptor
     except OSError as error:
         raise RecordsError(
             f"The file of records {os.fspath(path)} cannot be written: {error.strerror or error}.",
@@ -159,8 +170,7 @@ def append(path: PathLike, records: Iterable[Record]) -> None:
 
 
 @contextlib.contextmanager
-def _opened_for_appending(path: PathLike) -> Iterator[int]:
-    """A locked descriptor of the file that stands at `path` while it is locked: `rewrite` puts another one there."""
+def _locked_in_place(path: PathLike) -> Iterator[int]:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
         try:
@@ -207,8 +217,8 @@ def rewrite(path: PathLike, change: Callable[[Sequence[Record]], Sequence[Record
     """Puts what `change` makes of the records of a file in their place; processes that append wait meanwhile.
 
     Raises:
-        RecordsError: as `read`.
-        BundleError: the file cannot be written.
+        RecordsError: as `read` and `append`.
+        BundleError: the file cannot be replaced.
     """
     check_writable(path, "The file of records")
     _stat(path)

@@ -39,11 +39,12 @@ class Worker:
 
     Args:
         role: as `tuning.worker` knows it.
-        folder: for what it prints.
+        folder: for what it prints, and for its temporary files, which a worker that is killed leaves behind.
     """
 
     def __init__(self, role: str, folder: Path):
         self._role = role
+        self._folder = folder
         self._errors = folder / f"{role}.txt"
         self._process: subprocess.Popen[bytes] | None = None
         self._received = b""
@@ -58,7 +59,7 @@ class Worker:
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(  # noqa: S603 - a list of arguments, no shell
                 [*COMMAND, self._role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-                env=_environment(), start_new_session=True,
+                env=_environment(self._folder), start_new_session=True,
             )  # fmt: skip
         self._received = b""
 
@@ -92,7 +93,7 @@ class Worker:
             remaining = end - time.monotonic()
             if remaining <= 0:
                 self.stop()
-                raise WorkerFailure("time-out", f"no answer within {seconds:.0f} s")
+                raise WorkerFailure("time-out", f"no answer within {seconds:.3g} s")
             if len(self._received) > _MAXIMUM_ANSWER:
                 self.stop()
                 raise WorkerFailure("died", "the answer is too long")
@@ -134,9 +135,9 @@ class Worker:
         return WorkerFailure("died", f"the process ended with status {status}{last}")
 
 
-def _environment() -> dict[str, str]:
-    """The package is found even where only this program knows its place."""
-    environment = dict(os.environ)
+def _environment(folder: Path) -> dict[str, str]:
+    """Temporary files go to the folder. The package is found even where only this program knows its place."""
+    environment = {**os.environ, "TMPDIR": str(folder)}
     place = str(Path(__file__).resolve().parents[2])
     if place not in (*site.getsitepackages(), site.getusersitepackages()):
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), place)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -176,6 +177,20 @@ def test_rewriting(path: Path) -> None:
     assert [record.knobs["tile"] for record in records.read(path)] == [3]
     with pytest.raises(qc.RecordsError, match="No such file"):
         records.rewrite(path.parent / "none", list)
+
+
+def test_what_cannot_be_rewritten(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root every file can be opened; the error is made here."""
+    write_file(path, make())
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(qc.RecordsError, match=r"cannot be written: Permission denied\."):
+        records.rewrite(path, list)
+    with pytest.raises(qc.RecordsError, match=r"cannot be written: Permission denied\."):
+        records.append(path, [make()])
 
 
 def test_a_rewrite_that_fails_changes_nothing(path: Path) -> None:

@@ -136,9 +136,20 @@ def test_questions_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     echo.ask({"a": 1})
     echo.ask({"b": "\u00e4\n"})
     assert [echo.answer(10) for _ in range(4)] == [{"a": 1}, {"a": 1}, {"b": "\u00e4\n"}, {"b": "\u00e4\n"}]
-    with pytest.raises(WorkerFailure, match=r"no answer within 0 s"):
+    with pytest.raises(WorkerFailure, match=r"no answer within 0\.01 s"):
         echo.answer(0.01)
     assert not echo.is_running
+
+
+def test_temporary_files_lie_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that those of a worker that is killed go with it."""
+    code = (
+        "import json, sys, tempfile; sys.stdin.readline(); print(json.dumps({'at': tempfile.gettempdir()}), flush=True)"
+    )
+    made = worker(tmp_path, monkeypatch, code)
+    made.ask({})
+    assert made.answer(30) == {"at": str(tmp_path)}
+    made.stop()
 
 
 @pytest.mark.parametrize(
