@@ -371,10 +371,10 @@ def test_a_compiler_with_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda operator: operator.name,
 )  # fmt: skip
-@pytest.mark.parametrize("target", ["x86_64", "x86_64-avx2"])
-def test_unusual_geometry(operator: qc.ConvolutionInteger, target: str) -> None:
+@pytest.mark.parametrize("compiled_for", ["x86_64", "x86_64-avx2"])
+def test_unusual_geometry(operator: qc.ConvolutionInteger, compiled_for: str) -> None:
     values = random_values(operator, np.random.default_rng(0))
-    kernel = qc.compile(operator, target)
+    kernel = qc.compile(operator, compiled_for)
     try:
         output = kernel(**values)
     except qc.IncompatibleMachineError:

@@ -12,6 +12,7 @@ from typing import Any
 
 from qcompile import hardware
 from qcompile.errors import KernelError
+from qcompile.facts import Facts
 from qcompile.runtime.kernel import Kernel
 from qcompile.schedules import cpu_plain
 from qcompile.spec import Operator
@@ -44,7 +45,7 @@ class FaultyRule(ModuleType):
     knobs: Mapping[str, tuple[int, int, int]] = {"fault": (FINE, FINE, WRONG_RESULT), **cpu_plain.knobs}
     values: Mapping[str, tuple[int, ...]] = {"fault": tuple(range(8))}
 
-    def check(self, operator: Operator, hardware: hardware.Hardware) -> None:
+    def check(self, operator: Operator, hardware: hardware.Hardware, facts: Facts) -> None:
         """Applies always."""
 
     def space(self, operator: Operator, hardware: hardware.Hardware) -> Mapping[str, tuple[int, ...]]:
