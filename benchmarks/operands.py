@@ -1,9 +1,9 @@
 """Layers as operators with tensors: which types, which layout, and values that look like a trained network's.
 
 Weights are normal and scaled for each output channel to the whole range: the largest has the code 127 or -127, as a
-quantizer makes them. Activations are uniform over all their codes, so that products that saturate are met. Zero points
-of activations are neither 0 nor in the middle; uint8 weights have 128, int8 weights none. The output's scale spreads
-the sums over the output's range.
+quantizer makes them; u8s7 are weights of seven bits, with 64 or -64. Activations are uniform over all their codes, so
+that products that saturate are met. Zero points of activations are neither 0 nor in the middle; uint8 weights have 128,
+int8 weights none. The output's scale spreads the sums over the output's range.
 """
 
 from __future__ import annotations
@@ -20,8 +20,13 @@ from qcompile.spec import Operator
 
 Values = dict[str, npt.NDArray[Any]]
 
-#: name -> (type of activations and outputs, type of weights)
-TYPES = {"u8s8": ("uint8", "int8"), "u8u8": ("uint8", "uint8"), "s8s8": ("int8", "int8")}
+#: name -> (type of activations and outputs, type of weights, the largest code of a channel's weights)
+TYPES = {
+    "u8s8": ("uint8", "int8", 127),
+    "u8u8": ("uint8", "uint8", 127),
+    "s8s8": ("int8", "int8", 127),
+    "u8s7": ("uint8", "int8", 64),
+}
 LAYOUTS = ("NCHW", "NHWC")
 _ZERO_POINTS = {"uint8": (121, 131), "int8": (-7, 3)}  # of inputs, of outputs
 _INPUT_SCALE = 0.02
@@ -35,7 +40,7 @@ def operator(layer: Layer, types: str, layout: str) -> Operator:
         types: a key of TYPES.
         layout: of convolutions: "NCHW", or "NHWC" with filters OHWI.
     """
-    data, weights = TYPES[types]
+    data, weights, _ = TYPES[types]
     zero_point = "per_tensor" if weights == "uint8" else None
     if isinstance(layer, ProductLayer):
         return qc.QuantizedLinearMatrixMultiply(
@@ -60,8 +65,8 @@ def _convolution(
     )  # fmt: skip
 
 
-def values(operator: Operator, seed: int = 0) -> Values:
-    """All tensors of an operator that `operator` made."""
+def values(operator: Operator, types: str, seed: int = 0) -> Values:
+    """All tensors of an operator that `operator` made of these types."""
     rng = np.random.default_rng(seed)
     is_product = isinstance(operator, qc.QuantizedLinearMatrixMultiply)
     data, weights = ("a", "b") if is_product else ("input", "filter")
@@ -69,7 +74,7 @@ def values(operator: Operator, seed: int = 0) -> Values:
     data_role, weights_role = roles[data], roles[weights]
     info = np.iinfo(data_role.dtype)
     # the output channels are the last axis of b and the first of a filter
-    codes = _trained(rng, weights_role.shape, axis=-1 if is_product else 0)
+    codes = _trained(rng, weights_role.shape, axis=-1 if is_product else 0, largest=TYPES[types][2])
     channels = weights_role.shape[-1 if is_product else 0]
     scales = rng.uniform(0.004, 0.008, channels).astype(np.float32)
     length = math.prod(weights_role.shape) // channels
@@ -89,9 +94,9 @@ def values(operator: Operator, seed: int = 0) -> Values:
     return {name: np.asarray(drawn[name]) for name in roles}
 
 
-def _trained(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> npt.NDArray[np.int8]:
-    """Normal codes whose largest magnitude is 127 in each channel."""
+def _trained(rng: np.random.Generator, shape: tuple[int, ...], axis: int, largest: int) -> npt.NDArray[np.int8]:
+    """Normal codes with this largest magnitude in each channel."""
     numbers = rng.standard_normal(shape, dtype=np.float32)
     others = tuple(position for position in range(len(shape)) if position != axis % len(shape))
-    largest = np.max(np.abs(numbers), axis=others, keepdims=True)
-    return np.asarray(np.rint(numbers * (127 / largest)), np.int8)
+    extents = np.max(np.abs(numbers), axis=others, keepdims=True)
+    return np.asarray(np.rint(numbers * (largest / extents)), np.int8)

@@ -43,7 +43,7 @@ class Case:
         """All tensors of the operator."""
         if self.suite == QUANTIZE:
             return random_values(self.operator, np.random.default_rng(0))
-        return operands.values(self.operator)
+        return operands.values(self.operator, self.types)
 
 
 def cases(suite: str, types: Sequence[str], layouts: Sequence[str]) -> list[Case]:

@@ -109,7 +109,7 @@ def test_nothing_to_hide(tiny: str) -> None:
     ("arguments", "words"),
     [
         (["--suite", "nonsense"], "there is no suite 'nonsense'; accepted: layers, resnet50"),
-        (["--types", "u8s9"], "unknown 'u8s9'; accepted: u8s8, u8u8, s8s8"),
+        (["--types", "u8s9"], "unknown 'u8s9'; accepted: u8s8, u8u8, s8s8, u8s7"),
         (["--threads", "0"], "'0' is no integer of at least 1"),
         (["--compare", "README.md"], "This is no result of run.py --json."),
         (["--peers", "cudnn"], "unknown 'cudnn'; accepted: onnxruntime, onnxruntime-precise"),
