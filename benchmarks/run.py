@@ -125,7 +125,7 @@ def _lines(work: list[Case], peers: list[Peer], options: argparse.Namespace) -> 
     measured: dict[Any, Line] = {}
     for threads in counts:
         for case in work:
-            key = (case.suite, case.operator, threads)
+            key = (case.suite, case.types, case.operator, threads)
             if key in measured:  # a product, which is the same in every layout
                 lines.append(replace(measured[key], layout=case.layout))
                 continue
