@@ -119,4 +119,4 @@ class CacheWarning(QCompileWarning):
 
 
 class RecordsWarning(QCompileWarning):
-    """A file of records ends in the middle of a line; what stands there is left out."""
+    """Records are not used: a file ends in the middle of a line, or none of its records is followed."""

@@ -21,15 +21,28 @@ class Facts:
 
     largest_weight: int | None = None
 
+    def weakest(self, other: Facts) -> Facts:
+        """What both prove."""
+        if self.largest_weight is None or other.largest_weight is None:
+            return NOTHING
+        return Facts(max(self.largest_weight, other.largest_weight))
+
 
 NOTHING = Facts()
 
 
+def weights_name(operator: Operator) -> str | None:
+    """The tensor of weights of a convolution or matrix product; None for other operators."""
+    if isinstance(operator, Convolution):
+        return "filter"
+    return "b" if isinstance(operator, MatrixMultiply) else None
+
+
 def facts_of(operator: Operator, constants: Mapping[str, Any]) -> Facts:
     """The facts that canonical values of constants prove."""
-    if not isinstance(operator, (Convolution, MatrixMultiply)):
+    name = weights_name(operator)
+    if name is None:
         return NOTHING
-    name = "filter" if isinstance(operator, Convolution) else "b"
     zero_name = f"{name}_zero_point"
     has_zero_point = any(tensor.name == zero_name for tensor in operator.tensors)
     if constants.get(name) is None or (has_zero_point and constants.get(zero_name) is None):

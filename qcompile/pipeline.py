@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +21,7 @@ from .errors import (
     LoweringError,
     QCompileError,
     RecordsError,
+    RecordsWarning,
     UnknownNameError,
     UnsupportedError,
 )
@@ -212,6 +214,10 @@ def compile_requests(
         for hardware in targets
         for request, own in zip(checked, facts, strict=True)
     ]
+    if files and not any(job.choice.source == "records" for job in work):
+        names = ", ".join(file.origin for file in files)
+        warnings.warn(f"no record of {names} is followed; `qcompile explain --records` says why", RecordsWarning,
+                      stacklevel=2)  # fmt: skip
     codes = _generate_all(work, progress)
     libraries, variants = [], [[] for _ in checked]  # type: tuple[list[bytes], list[list[VariantEntry]]]
     for position in range(len(targets)):

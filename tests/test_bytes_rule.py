@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from qcompile.reference import evaluate
 from qcompile.reference.random_values import random_values
 from qcompile.runtime import cpu_features
 from qcompile.spec import Operator
+from qcompile.tuning.draws import drawn_values
 
 TARGET = "x86_64-avx2"
 AVX2 = hardware.load(TARGET)
@@ -149,3 +151,54 @@ def test_facts_of_a_filter_with_zero_points_per_channel() -> None:
     assert facts_of(operator, {"filter": filters, "filter_zero_point": np.array([190, 50], np.uint8)}) == Facts(40)
     assert facts_of(operator, {"filter": filters}) == NOTHING
     assert facts_of(qc.QuantizeLinear(qc.Tensor((4,), "float32")), {}) == NOTHING
+
+
+def record_of(rule: str, operator: Operator, constants: tuple[str, ...], **knobs: int) -> records.Record:
+    version = records.load_rule(rule).version
+    return records.Record(
+        kernel=operator.name, constants=constants, target=TARGET, rule=rule, rule_version=version,
+        knobs=knobs, status="ok", threads=1, versions={"qcompile": "0", "apache-tvm": "0"}, cpu="any",
+        date="2026-01-01T00:00:00Z", seconds=1e-5 if rule == "cpu_widen16" else 2e-5, spread=0.01, calls=9,
+    )  # fmt: skip
+
+
+def test_records_of_other_rules_do_not_stand_before_what_the_weights_allow() -> None:
+    operator, narrow = product(), Facts(largest_weight=64)
+    names = ("b", "b_zero_point")
+    of_pairs, of_bytes = record_of("cpu_widen16", operator, names), record_of("cpu_bytes", operator, names)
+    file = records.RecordFile("my.json", "records", (of_pairs,))
+    choice = records.find(operator, AVX2, names, [file], narrow)
+    assert choice.rule == "cpu_bytes"
+    assert any("cpu_bytes comes first, which these constants allow" in reason for reason in choice.records_refused)
+    assert records.find(operator, AVX2, names, [file]).record == of_pairs
+    # where both were measured, the faster one is followed
+    both = records.RecordFile("both.json", "records", (of_pairs, of_bytes))
+    assert records.find(operator, AVX2, names, [both], narrow).record == of_pairs
+
+
+@needs_avx2
+def test_tuning_knows_what_the_weights_allow(tmp_path: Path) -> None:
+    operator = product(rows=2, depth=8, columns=8)
+    values = values_of(operator, "alternating", None)
+    constants = {name: value for name, value in values.items() if name != "a"}
+    path = tmp_path / "tuned.json"
+    (kernel,) = qc.tune(operator, TARGET, constants, records=path, trials=3).kernels
+    assert kernel.default is not None
+    assert kernel.default.rule == "cpu_bytes"
+    assert kernel.statuses == {"ok": 3}
+    assert qc.compile(operator, TARGET, constants, records=path).variant.knobs_source == "records"
+    (kernel,) = qc.tune(operator, TARGET, "parameters", records=tmp_path / "any.json", trials=2).kernels
+    assert kernel.default is not None
+    assert kernel.default.rule == "cpu_widen16"
+
+
+def test_drawn_weights_keep_to_the_facts() -> None:
+    for operator in OPERATORS:
+        values = drawn_values(operator, 1, 0, Facts(largest_weight=5))
+        constants = {name: value for name, value in values.items() if name != operator.tensors[0].name}
+        assert facts_of(operator, constants) == Facts(5)
+
+
+def test_the_weakest_facts() -> None:
+    assert Facts(5).weakest(Facts(9)) == Facts(9)
+    assert Facts(5).weakest(NOTHING) == NOTHING

@@ -86,10 +86,13 @@ def find(
     """
     refused: list[tuple[str, str]] = []
     applicable: list[str] = []
+    special: list[str] = []  # rules that these values of constants allow
     for name in hardware.rules:
         try:
             load_rule(name).check(operator, hardware, facts)
             applicable.append(name)
+            if not _applies_always(name, operator, hardware):
+                special.append(name)
         except NotApplicable as error:
             refused.append((name, error.reason))
     if not applicable:
@@ -97,7 +100,7 @@ def find(
         raise NotApplicable(f"no schedule rule of {hardware.name} applies to {operator.name} ({reasons})")
     reasons_of_records: list[str] = []
     for file in (*records, *tuned(hardware.name)):
-        record = _best_fitting(file, operator, hardware, constants, applicable, reasons_of_records)
+        record = _best_fitting(file, operator, hardware, constants, applicable, special, reasons_of_records)
         if record is not None:
             knobs = check_knobs(load_rule(record.rule), record.knobs, file.origin)
             preferred = _before(refused, record.rule, hardware)
@@ -107,6 +110,15 @@ def find(
     source, knobs = default_knobs(name, hardware)
     return Choice(name, load_rule(name).version, knobs, source, _before(refused, name, hardware),
                   records_refused=_first(reasons_of_records))  # fmt: skip
+
+
+def _applies_always(name: str, operator: Operator, hardware: Hardware) -> bool:
+    """Whether a rule applies whatever the values of the constants are."""
+    try:
+        load_rule(name).check(operator, hardware, NOTHING)
+    except NotApplicable:
+        return False
+    return True
 
 
 def default_knobs(rule: str, hardware: Hardware) -> tuple[str, dict[str, int]]:
@@ -157,13 +169,28 @@ def _best_fitting(
     hardware: Hardware,
     constants: Collection[str],
     applicable: Collection[str],
+    special: Collection[str],
     reasons: list[str],
 ) -> Record | None:
-    """The first record of a file that can be followed; the reasons against the others are added to `reasons`."""
+    """The first record of a file that can be followed; the reasons against the others are added to `reasons`.
+
+    Records do not depend on the values of constants. So they say nothing against a preferred rule that these values
+    allow, unless there are records of it too.
+    """
     kernel, names = operator.name, tuple(sorted(constants))
     candidates = file.best_first((kernel, names, hardware.name))
+    measured = {record.rule for record in candidates}
     for record in candidates:
         reason = obstacle(record, applicable)
+        better = [
+            name
+            for name in special
+            if name not in measured
+            and record.rule in applicable
+            and hardware.rules.index(name) < hardware.rules.index(record.rule)
+        ]
+        if reason is None and better:
+            reason = f"{better[0]} comes first, which these constants allow and of which it knows nothing"
         if reason is None:
             return record
         reasons.append(f"{file.origin}, record of {record.date}: {reason}")

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
-import numpy as np
-
 from .. import hardware, pipeline
 from ..errors import LoweringError, QCompileError
+from ..facts import Facts
 from ..records import Choice
-from ..reference.random_values import random_values
 from ..requests import Request
 from ..spec import Operator, naming
+from .draws import drawn_values
 
 MAXIMUM_CAUSE = 300
 
@@ -30,7 +29,7 @@ class Builder:
         """To "open": {}. To "build": number, and code or cause, of each candidate as it is ready."""
         if message["do"] == "open":
             operator = naming.parse(message["kernel"])
-            self._request = Request("kernel", operator, constants_of(operator, message["constants"], message["seed"]))
+            self._request = Request("kernel", operator, constants_of(operator, message))
             self._hardware = hardware.load(message["target"])
             import tvm  # noqa: F401 - its time counts for the opening rather than for the first candidate
 
@@ -54,10 +53,10 @@ class Builder:
         return {"code": code[:16]}
 
 
-def constants_of(operator: Operator, names: list[str], seed: int) -> dict[str, Any]:
-    """Random values of the constant tensors: whole ranges, so that a kernel that saturates is found out."""
-    values = random_values(operator, np.random.default_rng([seed, 0]))
-    return {name: values[name] for name in names}
+def constants_of(operator: Operator, message: dict[str, Any]) -> dict[str, Any]:
+    """Values of the constant tensors of a task."""
+    values = drawn_values(operator, message["seed"], 0, Facts(**message["facts"]))
+    return {name: values[name] for name in message["constants"]}
 
 
 def cause_of(error: BaseException) -> str:

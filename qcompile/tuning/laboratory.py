@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ..errors import TuningError
+from ..facts import Facts
 from .process import Worker, WorkerFailure
 from .space import Candidate
 
@@ -28,10 +29,11 @@ _WORKER_LIFE = 100
 
 @dataclass(frozen=True)
 class Task:
-    """What is measured: a kernel, which of its tensors are constant, a target, a number of threads."""
+    """What is measured: a kernel, which of its tensors are constant, what they prove, a target, a number of threads."""
 
     kernel: str
     constants: tuple[str, ...]
+    facts: Facts
     target: str
     threads: int
     seed: int
@@ -159,7 +161,7 @@ class Laboratory:
         assert self._task is not None
         task = self._task
         message = {"do": "open", "kernel": task.kernel, "constants": list(task.constants), "target": task.target,
-                   "seed": task.seed}  # fmt: skip
+                   "facts": asdict(task.facts), "seed": task.seed}  # fmt: skip
         try:
             worker.ask(message)
             answer = worker.answer(_OPENING_LIMIT)

@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import QCompileError
+from ..facts import Facts
 from ..reference import evaluate
-from ..reference.random_values import random_values
 from ..runtime.kernel import Kernel
 from ..runtime.loader import load_bundle
 from ..spec import naming
 from ..timing import spread_of
 from ..verification import describe_difference
+from .draws import drawn_values
 
 Array = npt.NDArray[Any]
 
@@ -56,19 +57,19 @@ class Runner:
     def answers(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """To "open": {}. To "measure": status, with times or a cause. To "compare": one of these for each candidate."""
         if message["do"] == "open":
-            self._open(message["kernel"], message["constants"], message["seed"])
+            self._open(message["kernel"], message["constants"], message["seed"], Facts(**message["facts"]))
             yield {}
         elif message["do"] == "measure":
             yield self._measure(message["path"], message["threads"], message["seconds"], message["best"])
         else:
             yield {"results": self._compare(message["paths"], message["threads"], message["seconds"])}
 
-    def _open(self, name: str, constants: list[str], seed: int) -> None:
+    def _open(self, name: str, constants: list[str], seed: int, facts: Facts) -> None:
         operator = naming.parse(name)
         fixed: dict[str, Array] = {}
         self._draws = []
         for number in range(DRAWS):
-            values = {**random_values(operator, np.random.default_rng([seed, number])), **fixed}
+            values = {**drawn_values(operator, seed, number, facts), **fixed}
             fixed = fixed or {name: values[name] for name in constants}
             inputs = {name: _aligned(value) for name, value in values.items() if name not in constants}
             expected = {name: np.ascontiguousarray(right) for name, right in evaluate(operator, values).items()}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from .. import __version__, records, tvm_versions
+from ..facts import Facts
 from ..hardware import Hardware
 from ..records import Record
 from ..records.record import now
@@ -55,6 +56,7 @@ class Session:
     Args:
         settings: of the run.
         request: the kernel; the values of its constants are not looked at.
+        facts: what they prove.
         known: the records of the file.
         laboratory: measures.
         progress: called with the session and a word for what it does, after each candidate.
@@ -64,13 +66,17 @@ class Session:
         self,
         settings: Settings,
         request: Request,
+        facts: Facts,
         known: Sequence[Record],
         laboratory: Laboratory,
         progress: Callable[[Session, str], None],
     ):
         self.request = request
-        self.space: Space = space_of(request.operator, settings.hardware, request.constants.keys(), settings.seed)
+        self.space: Space = space_of(
+            request.operator, settings.hardware, request.constants.keys(), settings.seed, facts
+        )
         self._settings = settings
+        self._facts = facts
         self._laboratory = laboratory
         self._progress = progress
         self._cpu = cpu_features.model()
@@ -157,8 +163,8 @@ class Session:
         )
 
     def _task(self) -> Task:
-        settings = self._settings
-        return Task(self.request.operator.name, self._constants, settings.target, settings.threads, settings.seed)
+        kernel, settings = self.request.operator.name, self._settings
+        return Task(kernel, self._constants, self._facts, settings.target, settings.threads, settings.seed)
 
     def _search(self) -> Search:
         search = Search(self.space.coordinates, self.space.default_count)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import NotApplicable
-from ..facts import NOTHING
+from ..facts import NOTHING, Facts
 from ..hardware import Hardware
 from ..records import Point, find, load_rule
 from ..records.choice import default_knobs
@@ -51,7 +51,13 @@ class Space:
     coordinates: npt.NDArray[np.float64]
 
 
-def space_of(operator: Operator, hardware: Hardware, constants: Collection[str] = frozenset(), seed: int = 0) -> Space:
+def space_of(
+    operator: Operator,
+    hardware: Hardware,
+    constants: Collection[str] = frozenset(),
+    seed: int = 0,
+    facts: Facts = NOTHING,
+) -> Space:
     """The space of an operator.
 
     Args:
@@ -59,17 +65,18 @@ def space_of(operator: Operator, hardware: Hardware, constants: Collection[str] 
         hardware: the target; all of its rules that apply take part.
         constants: names of the tensors that are fixed.
         seed: of the sample, where the space is larger than `MAXIMUM_POINTS`.
+        facts: what the values of the constants prove.
 
     Raises:
         NotApplicable: no rule applies.
     """
-    present = find(operator, hardware, constants)
+    present = find(operator, hardware, constants, facts=facts)
     defaults = [Candidate(present.rule, present.version, present.knobs)]
     others: list[Candidate] = []
     for name in hardware.rules:
         rule = load_rule(name)
         try:
-            rule.check(operator, hardware, NOTHING)
+            rule.check(operator, hardware, facts)
         except NotApplicable:
             continue
         _, default = default_knobs(name, hardware)

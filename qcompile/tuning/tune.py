@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from .. import pipeline, toolchain, tvm_versions
 from .. import records as schedule_records
 from ..errors import IncompatibleMachineError, InvalidOperatorError, InvalidTensorError, RecordsError
+from ..facts import Facts, facts_of
 from ..records.record import MAXIMUM_THREADS
 from ..requests import Request, read_file, requests_of_operators
 from ..runtime import cpu_features
 from ..spec import Operator
+from ..spec.values import canonical_values
 from .laboratory import TIME_LIMIT, Laboratory
 from .report import KernelReport, Progress, Report
 from .session import Session, Settings, progress_of
@@ -48,8 +50,8 @@ def tune(
     Args:
         operators: as in `compile`: operators, or the path of a model or of a TOML file.
         target: one target, which runs on this machine.
-        constants: as in `compile`; of the values only the names count, tuning draws its own. Or "parameters": all
-            tensors of each operator but the data.
+        constants: as in `compile`; of the values only counts what they prove about the weights, tuning draws its own.
+            None as a value stands for any. Or "parameters": all tensors of each operator but the data, of any value.
         records: the file of records; it is added to, or made.
         trials: candidates for each kernel, those of earlier runs included.
         seconds: limit of the time for all kernels together.
@@ -122,7 +124,7 @@ def tune_requests(
     interrupted = False
     with Laboratory(time_limit) as laboratory:
         try:
-            for number, request in enumerate(distinct, 1):
+            for number, (request, facts) in enumerate(distinct, 1):
                 left = None if end is None else max(0.0, end - time.monotonic())
                 share = None if left is None else time.monotonic() + left / (len(distinct) - number + 1)
 
@@ -131,7 +133,7 @@ def tune_requests(
                         remaining = None if end is None else max(0.0, end - time.monotonic())
                         progress(progress_of(session, number, len(distinct), remaining, step))
 
-                session = Session(settings, request, known, laboratory, tell)
+                session = Session(settings, request, facts, known, laboratory, tell)
                 session.run(share)
                 reports.append(session.report())
                 session = None
@@ -178,13 +180,13 @@ def _check_number(name: str, value: float | None, optional: bool = False) -> Non
         raise InvalidTensorError(f"{name}= is wrong.", given=repr(value)[:80], accepted="seconds, more than 0")
 
 
-def _distinct(requests: Sequence[Request]) -> list[Request]:
-    """The first request of each operator and set of constants."""
+def _distinct(requests: Sequence[Request]) -> list[tuple[Request, Facts]]:
+    """The first request of each operator and set of constants, with what holds for all of them."""
     if not requests:
         raise InvalidOperatorError(
             "There is no quantized operator to tune.", remedy="`qcompile explain MODEL` says why for each node"
         )
-    found: dict[tuple[str, tuple[str, ...]], Request] = {}
+    found: dict[tuple[str, tuple[str, ...]], tuple[Request, Facts]] = {}
     for request in requests:
         names = {tensor.name for tensor in request.operator.tensors}
         unknown = sorted(set(map(str, request.constants)) - names)
@@ -193,8 +195,17 @@ def _distinct(requests: Sequence[Request]) -> list[Request]:
                 f"The constants of kernel {request.name!r} do not fit.", given=", ".join(unknown or sorted(names)),
                 accepted="tensors of the operator, but not all of them",
             )  # fmt: skip
-        found.setdefault((request.operator.name, tuple(sorted(request.constants))), request)
+        key = (request.operator.name, tuple(sorted(request.constants)))
+        facts = _facts(request)
+        first, known = found.get(key, (request, facts))
+        found[key] = first, known.weakest(facts)
     return list(found.values())
+
+
+def _facts(request: Request) -> Facts:
+    """What the constants prove; those that are only named prove nothing."""
+    given = {name: value for name, value in request.constants.items() if value is not None}
+    return facts_of(request.operator, canonical_values(request.operator, given))
 
 
 def _records_of(path: str) -> list[schedule_records.Record]:

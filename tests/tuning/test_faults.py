@@ -185,7 +185,7 @@ def test_what_a_worker_prints_is_no_answer(tmp_path: Path) -> None:
     """Standard output of compilers and kernels goes elsewhere."""
     made = Worker("runner", tmp_path)
     made.start()
-    made.ask({"do": "open", "kernel": OPERATOR.name, "constants": [], "seed": 0})
+    made.ask({"do": "open", "kernel": OPERATOR.name, "constants": [], "facts": {}, "seed": 0})
     assert made.answer(60) == {}
     made.ask({"do": "measure", "path": str(tmp_path / "none"), "threads": 1, "seconds": 0.01, "best": None})
     assert made.answer(60)["status"] == "run error"
@@ -239,7 +239,9 @@ def test_outputs_of_the_last_candidate_do_not_pass_for_the_next_one(tmp_path: Pa
 
     for operator in (OPERATOR, qc.DequantizeLinear(qc.Tensor((9,), "int8"))):
         runner = Runner()
-        assert list(runner.answers({"do": "open", "kernel": operator.name, "constants": [], "seed": 0})) == [{}]
+        assert list(
+            runner.answers({"do": "open", "kernel": operator.name, "constants": [], "facts": {}, "seed": 0})
+        ) == [{}]
         detail = runner._check(Idle(), 1)  # type: ignore[arg-type]
         size = operator.outputs[0].shape[0]
         assert f"{size} of {size} elements" in detail
