@@ -16,7 +16,7 @@ from . import cache
 from .toolchain import c_compiler, run_compiler
 
 NATIVE = Path(__file__).resolve().parent / "runtime" / "native"
-_SOURCES = ("services", "library")
+_SOURCES = ("constants", "services", "library")
 _COMPILE_FLAGS = ["-std=c11", "-O2", "-fPIC", "-g0"]
 _LINK_FLAGS = ["-shared", "-s", "-Wl,--build-id=none", "-Wl,-z,defs", "-Wl,-z,noexecstack", "-Wl,-z,relro"]
 _ALIGNMENT = 64
@@ -126,12 +126,16 @@ def _table(kernels: Sequence[LinkedKernel]) -> tuple[str, bytes]:
             if argument.optional:
                 largest_optional = max(largest_optional, dtype.itemsize * int(np.prod(argument.shape)))
         details += ['.section .data.rel.ro.local,"aw"', ".balign 8", *rows, ".section .rodata"]
+    content = constants.content()
     text += [
         ".section .rodata",
         ".balign 8",
         *_hidden("qc_kernel_table_length"),
         f".4byte {len(kernels)}",
         *details,
+        ".balign 8",
+        *_hidden("qc_constants_bytes"),
+        f".8byte {len(content)}",
         f".balign {_ALIGNMENT}",
         *_hidden("qc_constants"),
         '.incbin "constants.bin"',
@@ -140,7 +144,7 @@ def _table(kernels: Sequence[LinkedKernel]) -> tuple[str, bytes]:
         f".zero {largest_optional}",
         '.section .note.GNU-stack,"",%progbits',
     ]
-    return "\n".join(text) + "\n", constants.content()
+    return "\n".join(text) + "\n", content
 
 
 def _hidden(symbol: str) -> list[str]:

@@ -370,3 +370,21 @@ def test_running_needs_no_compiler_code(tmp_path: Any, kernel: qc.Kernel) -> Non
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "(1, 8, 6, 5)"
+
+
+def test_constants_of_many_megabytes() -> None:
+    """They are read from memory of their own; a second library and a child process have theirs."""
+    operator = qc.MatrixMultiplyInteger(
+        qc.Tensor((1, 2048), "uint8"), qc.Tensor((2048, 2112), "int8"), a_zero_point=None, b_zero_point=None
+    )
+    rng = np.random.default_rng(0)
+    data = rng.integers(0, 256, (1, 2048), dtype=np.uint8)
+    for _ in range(2):
+        weights = rng.integers(-128, 128, (2048, 2112), dtype=np.int8)
+        kernel = qc.compile(operator, "host", {"b": weights})
+        expected = data.astype(np.int32) @ weights.astype(np.int32)
+        assert np.array_equal(kernel(a=data), expected)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if np.array_equal(kernel(a=data), expected) else 1)
+        assert os.waitpid(child, 0)[1] == 0

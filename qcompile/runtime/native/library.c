@@ -61,7 +61,7 @@ int32_t qc_run(int32_t index, void *const *tensors, int32_t threads) {
     const qc_argument *argument = &kernel->arguments[i];
     void *data;
     if (argument->kind == QC_CONSTANT) {
-      data = (void *)(qc_constants + argument->constant_offset);
+      data = (void *)(qc_constants_address() + argument->constant_offset);
     } else {
       data = *tensors++;
       if (data == NULL && argument->optional) data = (void *)qc_zeros;

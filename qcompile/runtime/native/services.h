@@ -12,10 +12,14 @@ int qc_request_threads(int32_t threads);
 void *qc_held_memory(void);
 void qc_release_memory(void *until);
 
+/* Where the constants are read from. */
+const unsigned char *qc_constants_address(void);
+
 /* The table that is generated for each library. */
 extern const qc_kernel_description qc_kernel_table[];
 extern const int32_t qc_kernel_table_length;
 extern const unsigned char qc_constants[];
+extern const uint64_t qc_constants_bytes;
 extern const unsigned char qc_zeros[];
 
 #endif
