@@ -143,9 +143,14 @@ def main() -> None:
     parser.add_argument("--suite", default="layers", help="default: layers")
     parser.add_argument("--layout", default="NHWC", help="default: NHWC")
     parser.add_argument("--threads", type=int, default=1, help="default: 1")
+    parser.add_argument("--types", help="panels, with commas; default: all of the file")
     options = parser.parse_args()
     document = json.loads(options.results.read_text(encoding="utf-8"))
     panels = select(document, options.suite, options.layout, options.threads)
+    if options.types:
+        panels = {types: lines for types, lines in panels.items() if types in options.types.split(",")}
+        if not panels:
+            raise SystemExit(f"the file has no line of the types {options.types}")
     isa = ", peers restricted to AVX2" if document["peers_isa"] == "avx2" else ""
     words = f"{options.threads} thread{'s' if options.threads > 1 else ''}, {options.layout}"
     draw(panels, f"{document['cpu']}, target {document['target']}{isa}, {words}", options.output)

@@ -42,7 +42,9 @@ def check(operator: Operator, hardware: Hardware, facts: Facts) -> None:
         raise NotApplicable("it is for convolutions")
     if not is_narrow(operator, hardware.int32_lanes):
         width = operator.output_channels // operator.group_count
-        raise NotApplicable(f"groups of {width} output channels fill a vector of {hardware.int32_lanes}")
+        raise NotApplicable(
+            f"it is for groups of fewer than {hardware.int32_lanes} output channels; here one has {width}"
+        )
 
 
 def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:

@@ -105,5 +105,5 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 def application() -> None:
     """Compiles quantized int8 operators into exact, fast native modules.
 
-    Exit status: 0 success, 1 a check failed, 2 wrong usage or input.
+    Exit status: 0 success, 1 a check failed, 2 wrong usage or input, 130 interrupted.
     """

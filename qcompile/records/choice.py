@@ -143,6 +143,10 @@ def obstacle(record: Record, applicable: Collection[str]) -> str | None:
         record: a record of the right kernel, constants and target.
         applicable: names of the target's rules that apply to the operator.
     """
+    try:
+        load_rule(record.rule)
+    except UnknownNameError:
+        return f"there is no rule {record.rule}"
     if record.rule not in applicable:
         return f"its rule {record.rule} does not apply"
     rule = load_rule(record.rule)

@@ -70,7 +70,7 @@ def test_earlier_files_decide_first() -> None:
     ("record", "reason"),
     [
         (make(rule_version=99), f"it is of cpu_plain version 99, the present one is {VERSION}"),
-        (make(rule="cpu_gone"), "its rule cpu_gone does not apply"),
+        (make(rule="cpu_gone"), "there is no rule cpu_gone"),
         (make(knobs={"tyle": 1}), "cpu_plain has no such knob (tyle)"),
         (make(knobs={"tile": 99}), "cpu_plain.tile is out of range (99)"),
     ],
