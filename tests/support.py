@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +72,8 @@ def through_file(compiled: qc.Kernel | qc.Bundle, folder: Path) -> Any:
 def constant_names(operator: Operator) -> set[str]:
     """All tensors but the data."""
     return {tensor.name for tensor in operator.tensors if tensor.name not in DATA_TENSORS}
+
+
+def listen_to_interrupts() -> None:
+    """For `preexec_fn`: a shell starts its background commands deaf to SIGINT, and their children are so too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

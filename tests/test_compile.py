@@ -284,7 +284,7 @@ def test_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QCOMPILE_CACHE", str(tmp_path / "cache"))
     first = qc.compile(small_convolution(), "x86_64", small_constants())._content.bytes
     entries = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
-    assert len(entries) == 3  # a kernel and the two native objects
+    assert len(entries) == 4  # a kernel and the three native objects
     assert qc.compile(small_convolution(), "x86_64", small_constants())._content.bytes == first
     contents = [path.read_bytes() for path in entries]
     for path in entries:  # a damaged entry counts as missing

@@ -18,6 +18,7 @@ from qcompile.cli import application, output, targets
 from qcompile.cli.application import COMMANDS
 from qcompile.errors import AccumulatorOverflowWarning, QCompileError
 
+from ..support import listen_to_interrupts
 from .conftest import Cli, check_failure, check_width
 
 PROGRAM = [sys.executable, "-m", "qcompile"]
@@ -131,7 +132,7 @@ def test_interrupt_of_a_process(operators: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "QCOMPILE_CACHE": "off"}
     with subprocess.Popen(
         [*PROGRAM, "compile", operators, "-o", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=environment,
+        env=environment, preexec_fn=listen_to_interrupts,
     ) as process:  # fmt: skip
         assert process.stderr is not None
         assert process.stderr.readline() == "compiling 1/2: conv\n"

@@ -19,6 +19,7 @@ from qcompile.cli.tuning import tuning_progress
 from qcompile.tuning import laboratory
 from qcompile.tuning.report import Progress
 
+from ..support import listen_to_interrupts
 from .conftest import Cli, check_failure, check_width
 
 PRODUCT = qc.MatrixMultiplyInteger(qc.Tensor((8, 16), "uint8"), qc.Tensor((16, 32), "int8"))
@@ -93,7 +94,9 @@ def test_no_exact_candidate_is_a_failure(cli: Cli, tmp_path: Path, monkeypatch: 
 def test_interrupted(operators: Path, tmp_path: Path) -> None:
     path = tmp_path / "tuned.json"
     words = [sys.executable, "-m", "qcompile", "tune", str(operators), "--records", str(path), "--trials", "1000"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listen_to_interrupts
+    ) as process:
         end = time.monotonic() + 60
         while not path.exists() or path.read_bytes().count(b"\n") < 3:
             assert time.monotonic() < end
