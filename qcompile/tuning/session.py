@@ -190,7 +190,10 @@ class Session:
             return ""
         causes = Counter(f"{record.status}: {record.cause}" for record in self._latest.values())
         cause, count = causes.most_common(1)[0]
-        return f"all of the first {statuses.total()} candidates failed, {count} of them with {cause}"
+        return (
+            f"all of the first {statuses.total()} candidates failed, {count} of them with {cause}; to try them again, "
+            "let `qcompile records prune` forget failures, or use another file"
+        )
 
     def _keep(self, outcomes: Sequence[tuple[Candidate, Outcome]], stage: str) -> None:
         """Records outcomes; they are on the disk when it returns."""

@@ -74,7 +74,8 @@ def test_a_hopeless_search_ends_early(faulty_target: str, rule: FaultyRule, tmp_
     assert session.HOPELESS <= kernel.trials_new <= session.HOPELESS + 2 * (os.cpu_count() or 1)
     assert kernel.stopped == (
         f"all of the first {kernel.trials_new} candidates failed, {kernel.trials_new} of them with build error: "
-        "ValueError: there is no such loop"
+        "ValueError: there is no such loop; to try them again, let `qcompile records prune` forget failures, or use "
+        "another file"
     )
     again = qc.tune(OPERATOR, faulty_target, records=path).kernels[0]
     assert (again.trials_new, again.stopped) == (0, kernel.stopped)
