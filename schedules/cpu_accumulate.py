@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from qcompile.compute.form import AccumulateForm
 from qcompile.compute.geometry import TRANSPOSED_POSITIONS, Geometry, is_pointwise, row_positions
-from qcompile.spec import Convolution, MatrixMultiply
+from qcompile.errors import NotApplicable
+from qcompile.spec import Convolution, MatrixMultiply, Operator
 
 if TYPE_CHECKING:
     from tvm.s_tir import Schedule
@@ -49,6 +50,15 @@ def space(operator: Convolution | MatrixMultiply, lanes: int) -> Mapping[str, tu
 def is_narrow(operator: Convolution, lanes: int) -> bool:
     """Whether the output channels of a group do not fill a vector."""
     return operator.group_count > 1 and operator.output_channels // operator.group_count < lanes
+
+
+def check_wide(operator: Operator, lanes: int) -> None:
+    """Refuses what has no sums, and narrow groups, with NotApplicable."""
+    if not isinstance(operator, (Convolution, MatrixMultiply)):
+        raise NotApplicable("it is for convolutions and matrix products")
+    if isinstance(operator, Convolution) and is_narrow(operator, lanes):
+        width = operator.output_channels // operator.group_count
+        raise NotApplicable(f"groups of {width} output channels do not fill a vector of {lanes}")
 
 
 def extents_of(operator: Convolution | MatrixMultiply) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from qcompile.errors import NotApplicable
 from qcompile.facts import Facts
 from qcompile.hardware import Hardware
 from qcompile.schedules import cpu_accumulate
-from qcompile.schedules.cpu_accumulate import KNOBS, is_narrow
+from qcompile.schedules.cpu_accumulate import KNOBS, check_wide
 from qcompile.spec import Convolution, MatrixMultiply, Operator
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
@@ -30,13 +30,9 @@ _PAIRS = 2
 
 def check(operator: Operator, hardware: Hardware, facts: Facts) -> None:
     """Refuses what has no sums, a CPU without the instruction, and narrow groups."""
-    if not isinstance(operator, (Convolution, MatrixMultiply)):
-        raise NotApplicable("it is for convolutions and matrix products")
+    check_wide(operator, hardware.int32_lanes)
     if not hardware.multiply_add_pairs:
         raise NotApplicable(f"{hardware.name} has no instruction that multiplies int16 pairs and adds")
-    if isinstance(operator, Convolution) and is_narrow(operator, hardware.int32_lanes):
-        width = operator.output_channels // operator.group_count
-        raise NotApplicable(f"groups of {width} output channels do not fill a vector of {hardware.int32_lanes}")
 
 
 def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..spec import Convolution
 from .form import ChannelwiseForm, channel_blocks
-from .geometry import effective, transposed_channels
+from .geometry import effective, transposed_channels, two_axes
 
 
 class ChannelwiseGeometry:
@@ -17,18 +17,14 @@ class ChannelwiseGeometry:
     """
 
     def __init__(self, operator: Convolution, form: ChannelwiseForm):
-        def two(values: tuple[int, ...] | None, filler: int) -> tuple[int, int]:
-            height, width = (filler,) * (2 - operator.spatial_rank) + tuple(values or ())
-            return height, width
-
         self.operator = operator
         self.form = form
-        self.input = two(operator.input_spatial, 1)
-        self.output = two(operator.output_spatial, 1)
-        self.kernel = two(operator.filter_spatial, 1)
-        self.strides = effective(two(operator.strides, 1), self.output)
-        self.dilations = effective(two(operator.dilations, 1), self.kernel)
-        self.start_padding = two(operator.start_padding, 0)
+        self.input = two_axes(operator, operator.input_spatial, 1)
+        self.output = two_axes(operator, operator.output_spatial, 1)
+        self.kernel = two_axes(operator, operator.filter_spatial, 1)
+        self.strides = effective(two_axes(operator, operator.strides, 1), self.output)
+        self.dilations = effective(two_axes(operator, operator.dilations, 1), self.kernel)
+        self.start_padding = two_axes(operator, operator.start_padding, 0)
         self.filter_channels = operator.filter_channels
         self.blocks = channel_blocks(operator, form)
         self.pair_axis = 0 if self.kernel[0] > 1 else 1

@@ -11,6 +11,12 @@ from .form import AccumulateForm, channel_blocks
 TRANSPOSED_POSITIONS = 16
 
 
+def two_axes(operator: Convolution, values: tuple[int, ...] | None, filler: int) -> tuple[int, int]:
+    """Values of the spatial axes for two of them: a 1-D convolution has a height of 1, here with `filler`."""
+    height, width = (filler,) * (2 - operator.spatial_rank) + tuple(values or ())
+    return height, width
+
+
 def effective(steps: tuple[int, int], extents: tuple[int, int]) -> tuple[int, int]:
     """Strides or dilations, 1 where there is nothing to step to: a large one would only make indices overflow."""
     height, width = (step if extent > 1 else 1 for step, extent in zip(steps, extents, strict=True))
@@ -46,20 +52,16 @@ class Geometry:
     """
 
     def __init__(self, operator: Convolution, form: AccumulateForm):
-        def two(values: tuple[int, ...] | None, filler: int) -> tuple[int, int]:
-            height, width = (filler,) * (2 - operator.spatial_rank) + tuple(values or ())
-            return height, width
-
         self.operator = operator
         self.form = form
-        self.input = two(operator.input_spatial, 1)
-        self.output = two(operator.output_spatial, 1)
+        self.input = two_axes(operator, operator.input_spatial, 1)
+        self.output = two_axes(operator, operator.output_spatial, 1)
         if is_pointwise(operator):
             self.input = self.output = 1, math.prod(operator.output_spatial)
-        self.kernel = two(operator.filter_spatial, 1)
-        strides = effective(two(operator.strides, 1), self.output)
-        self.dilations = effective(two(operator.dilations, 1), self.kernel)
-        self.start_padding = two(operator.start_padding, 0)
+        self.kernel = two_axes(operator, operator.filter_spatial, 1)
+        strides = effective(two_axes(operator, operator.strides, 1), self.output)
+        self.dilations = effective(two_axes(operator, operator.dilations, 1), self.kernel)
+        self.start_padding = two_axes(operator, operator.start_padding, 0)
         #: input positions from one centred position to the next: what no tap reads is left out
         self.centred_strides = tuple(
             stride if taps == 1 else 1 for stride, taps in zip(strides, self.kernel, strict=True)
