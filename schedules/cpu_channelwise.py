@@ -213,12 +213,10 @@ class _Moves:
         if form.pairs == 2:
             from qcompile.intrinsics import multiply_add_pairs
 
-            register = (
-                multiply_add_pairs.register_packed_broadcast
-                if form.along_columns
-                else multiply_add_pairs.register_packed
+            name = multiply_add_pairs.register_packed(
+                self.hardware.multiply_add_pairs, form.lanes, for_each_lane=not form.along_columns
             )
-            state.tensorize(lane, register(self.hardware.multiply_add_pairs, form.lanes))
+            state.tensorize(lane, name)
         loops = state.get_loops(initial)
         state.unroll(loops[-2 if form.along_columns else -4])
         state.vectorize(loops[-1])

@@ -72,88 +72,56 @@ def register(llvm_intrinsic: str, lanes: int, weights_dtype: str = "int16") -> s
 
 
 @cache
-def register_packed(llvm_intrinsic: str, lanes: int) -> str:
-    """Registers the tensor intrinsic with pairs packed into int32 and weights for each lane; returns its name."""
+def register_packed(llvm_intrinsic: str, lanes: int, for_each_lane: bool) -> str:
+    """Registers the tensor intrinsic with pairs packed into int32; returns its name.
+
+    Args:
+        llvm_intrinsic: LLVM's name of the instruction.
+        lanes: its int32 lanes.
+        for_each_lane: whether each lane has weights of its own; otherwise all have the same two.
+    """
     number = T.llvm_lookup_intrinsic_id(llvm_intrinsic)
     pairs = f"int16x{PAIR * lanes}"
     vector = f"int32x{lanes}"
+    rows, step = (lanes, 1) if for_each_lane else (1, 0)
+
+    def weights_of(weights: Any) -> Any:
+        if for_each_lane:
+            return weights.vload([0, 0], pairs)
+        pair = T.reinterpret(weights.vload([0, 0], "int16x2"), dtype="int32")
+        return T.reinterpret(T.broadcast(pair, lanes), dtype=pairs)
 
     @T.prim_func(s_tir=True)
     def description(
         data: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
-        weights: T.Buffer((lanes, PAIR), "int16", offset_factor=1, align=1),
+        weights: T.Buffer((rows, PAIR), "int16", offset_factor=1, align=1),
         sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
     ) -> None:
         with T.sblock("root"):
-            T.reads(sums[0:lanes], data[0:lanes], weights[0:lanes, 0:PAIR])
+            T.reads(sums[0:lanes], data[0:lanes], weights[0:rows, 0:PAIR])
             T.writes(sums[0:lanes])
             for i in T.serial(0, lanes):
                 with T.sblock("update"):
                     vi = T.axis.spatial(lanes, i)
                     sums[vi] = sums[vi] + (
-                        T.shift_right(T.shift_left(data[vi], 16), 16) * T.cast(weights[vi, 0], "int32")
-                        + T.shift_right(data[vi], 16) * T.cast(weights[vi, 1], "int32")
+                        T.shift_right(T.shift_left(data[vi], 16), 16) * T.cast(weights[vi * step, 0], "int32")
+                        + T.shift_right(data[vi], 16) * T.cast(weights[vi * step, 1], "int32")
                     )
 
     @T.prim_func(s_tir=True)
     def implementation(
         data: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
-        weights: T.Buffer((lanes, PAIR), "int16", offset_factor=1, align=1),
+        weights: T.Buffer((rows, PAIR), "int16", offset_factor=1, align=1),
         sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
     ) -> None:
         with T.sblock("root"):
-            T.reads(sums[0:lanes], data[0:lanes], weights[0:lanes, 0:PAIR])
+            T.reads(sums[0:lanes], data[0:lanes], weights[0:rows, 0:PAIR])
             T.writes(sums[0:lanes])
             sums[T.ramp(T.int32(0), 1, lanes)] = sums[T.ramp(T.int32(0), 1, lanes)] + T.call_llvm_pure_intrin(
-                number, T.reinterpret(data.vload([0], vector), dtype=pairs), weights.vload([0, 0], pairs), dtype=vector
+                number, T.reinterpret(data.vload([0], vector), dtype=pairs), weights_of(weights), dtype=vector
             )
 
-    return _registered(llvm_intrinsic, "packed", description, implementation)
-
-
-@cache
-def register_packed_broadcast(llvm_intrinsic: str, lanes: int) -> str:
-    """Registers the tensor intrinsic with pairs packed into int32 and weights for all lanes; returns its name."""
-    number = T.llvm_lookup_intrinsic_id(llvm_intrinsic)
-    pairs = f"int16x{PAIR * lanes}"
-    vector = f"int32x{lanes}"
-
-    @T.prim_func(s_tir=True)
-    def description(
-        data: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
-        weights: T.Buffer((PAIR,), "int16", offset_factor=1, align=1),
-        sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(sums[0:lanes], data[0:lanes], weights[0:PAIR])
-            T.writes(sums[0:lanes])
-            for i in T.serial(0, lanes):
-                with T.sblock("update"):
-                    vi = T.axis.spatial(lanes, i)
-                    sums[vi] = sums[vi] + (
-                        T.shift_right(T.shift_left(data[vi], 16), 16) * T.cast(weights[0], "int32")
-                        + T.shift_right(data[vi], 16) * T.cast(weights[1], "int32")
-                    )
-
-    @T.prim_func(s_tir=True)
-    def implementation(
-        data: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
-        weights: T.Buffer((PAIR,), "int16", offset_factor=1, align=1),
-        sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(sums[0:lanes], data[0:lanes], weights[0:PAIR])
-            T.writes(sums[0:lanes])
-            sums[T.ramp(T.int32(0), 1, lanes)] = sums[T.ramp(T.int32(0), 1, lanes)] + T.call_llvm_pure_intrin(
-                number,
-                T.reinterpret(data.vload([0], vector), dtype=pairs),
-                T.reinterpret(
-                    T.broadcast(T.reinterpret(weights.vload([0], "int16x2"), dtype="int32"), lanes), dtype=pairs
-                ),
-                dtype=vector,
-            )
-
-    return _registered(llvm_intrinsic, "packed_broadcast", description, implementation)
+    return _registered(llvm_intrinsic, f"packed_{rows}", description, implementation)
 
 
 def _registered(llvm_intrinsic: str, kind: str, description: Any, implementation: Any) -> str:
