@@ -100,6 +100,11 @@ def time_calls(call: Callable[[], None], seconds: float, least: int = 5) -> list
     """Seconds of each call, after a warm-up, for about `seconds` in all and `least` calls at least."""
     call()
     call()
+    return sample_calls(call, seconds, least)
+
+
+def sample_calls(call: Callable[[], None], seconds: float, least: int) -> list[float]:
+    """Seconds of each call, without a warm-up, for about `seconds` in all and `least` calls at least."""
     samples: list[float] = []
     end = time.perf_counter() + seconds
     while len(samples) < least or time.perf_counter() < end:

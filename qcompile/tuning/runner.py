@@ -18,7 +18,7 @@ from ..reference import evaluate
 from ..runtime.kernel import Kernel
 from ..runtime.loader import load_bundle
 from ..spec import naming
-from ..timing import spread_of
+from ..timing import sample_calls, spread_of
 from ..verification import describe_difference
 from .draws import drawn_values
 
@@ -102,9 +102,9 @@ class Runner:
                 return {"status": "wrong result", "cause": detail}
             call = self._call(kernel, threads)
             _warm_up(call)
-            samples = _samples(call, 0, _FIRST_CALLS)
+            samples = sample_calls(call, 0, _FIRST_CALLS)
             if best is None or min(samples) < _FAR_BEHIND * best:
-                samples += _samples(call, seconds, _LEAST_CALLS - _FIRST_CALLS)
+                samples += sample_calls(call, seconds, _LEAST_CALLS - _FIRST_CALLS)
             return _times(samples)
         except QCompileError as error:
             return {"status": "run error", "cause": error.problem}
@@ -129,7 +129,7 @@ class Runner:
                 break
             for number, call in calls.items():
                 call()
-                samples[number] += _samples(call, seconds / turns, 1)
+                samples[number] += sample_calls(call, seconds / turns, 1)
         for number, own in samples.items():
             results[number] |= _times(own)
         return results
@@ -148,16 +148,6 @@ def _warm_up(call: Callable[[], None]) -> None:
     call()
     while time.perf_counter() < end:
         call()
-
-
-def _samples(call: Callable[[], None], seconds: float, least: int) -> list[float]:
-    samples: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(samples) < least or time.perf_counter() < end:
-        start = time.perf_counter()
-        call()
-        samples.append(time.perf_counter() - start)
-    return samples
 
 
 def _times(samples: list[float]) -> dict[str, Any]:
