@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .spec import Convolution, MatrixMultiply, Operator
+from .spec.tensor import INTEGER_RANGES
 
 
 @dataclass(frozen=True)
@@ -16,16 +17,32 @@ class Facts:
     """Proven facts; None where nothing is known.
 
     Args:
-        largest_weight: the largest |filter - zero point| of a convolution or matrix product.
+        weights: the smallest and the largest filter - zero point of a convolution or matrix product.
     """
 
-    largest_weight: int | None = None
+    weights: tuple[int, int] | None = None
+
+    @property
+    def largest_weight(self) -> int | None:
+        """The largest |filter - zero point|."""
+        return None if self.weights is None else max(map(abs, self.weights))
+
+    @property
+    def weights_fit_int8(self) -> bool:
+        """Whether each filter - zero point is proven to be an int8."""
+        low, high = INTEGER_RANGES["int8"]
+        return self.weights is not None and low <= self.weights[0] and self.weights[1] <= high
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Facts:
+        """Facts of what `asdict` gave, after a way through JSON."""
+        return cls(**{name: value if value is None else tuple(value) for name, value in values.items()})
 
     def weakest(self, other: Facts) -> Facts:
         """What both prove."""
-        if self.largest_weight is None or other.largest_weight is None:
+        if self.weights is None or other.weights is None:
             return NOTHING
-        return Facts(max(self.largest_weight, other.largest_weight))
+        return Facts((min(self.weights[0], other.weights[0]), max(self.weights[1], other.weights[1])))
 
 
 NOTHING = Facts()
@@ -53,4 +70,4 @@ def facts_of(operator: Operator, constants: Mapping[str, Any]) -> Facts:
         if zero_point.ndim and name == "filter":
             zero_point = zero_point.reshape(-1, *(1,) * (weights.ndim - 1))
         weights = weights - zero_point
-    return Facts(int(np.abs(weights).max(initial=0)))
+    return Facts((int(weights.min(initial=0)), int(weights.max(initial=0))))

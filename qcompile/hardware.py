@@ -30,6 +30,8 @@ class Hardware:
             lanes of a whole vector; "" (default) where there is none.
         multiply_add_bytes: LLVM's name of the instruction that multiplies uint8 by int8 and adds pairs of products into
             int16 lanes of a whole vector, saturating; "" (default) where there is none.
+        dot_product: LLVM's name of the instruction that multiplies four uint8 by four int8 and adds the products to the
+            int32 lanes of a whole vector, without saturating; "" (default) where there is none.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Hardware:
     target: Mapping[str, Any]
     multiply_add_pairs: str = ""
     multiply_add_bytes: str = ""
+    dot_product: str = ""
 
     @property
     def int32_lanes(self) -> int:
@@ -62,7 +65,7 @@ KNOWN_FEATURES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 _TYPES: dict[str, type] = {"vector_bits": int, "target": dict}
-_OPTIONAL = ("multiply_add_pairs", "multiply_add_bytes")
+_OPTIONAL = ("multiply_add_pairs", "multiply_add_bytes", "dot_product")
 _LISTS = ("required_features", "code_generators", "rules")
 
 

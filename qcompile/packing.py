@@ -38,9 +38,13 @@ def _zero_point(values: Values, name: str) -> Any:
     return values[name].astype(np.int16) if name in values else np.int16(0)
 
 
+def _without_zero_points(values: Values) -> Values:
+    return {name: value for name, value in values.items() if "zero_point" not in name}
+
+
 def _packed_codes(operator: Operator, form: AccumulateForm, values: Values) -> Array:
     """The packed filter without its zero point, which is not known."""
-    return _packed_filter(operator, form, {name: value for name, value in values.items() if "zero_point" not in name})
+    return _packed_filter(operator, form, _without_zero_points(values))
 
 
 def _packed_filter(operator: Operator, form: AccumulateForm, values: Values) -> Array:
@@ -52,8 +56,12 @@ def _packed_filter(operator: Operator, form: AccumulateForm, values: Values) -> 
 
 
 def _packed_bytes(operator: Operator, form: AccumulateForm, values: Values) -> Array:
-    """The packed codes of a matrix in their own type."""
-    return _packed_columns(values["b"], operator, form)
+    """The packed codes in their own type, or as int8, to which uint8 is moved by -128."""
+    name = "filter" if isinstance(operator, Convolution) else "b"
+    own = operator.tensor(name).dtype
+    codes, dtype = values[name], form.filter_dtype(own)
+    moved = codes if own == dtype else (codes.astype(np.int16) - 128).astype(dtype)
+    return _packed_codes(operator, form, {name: moved}).astype(dtype)
 
 
 def _packed_columns(matrix: Array, operator: Operator, form: AccumulateForm) -> Array:
@@ -108,9 +116,21 @@ def _narrow_filter(operator: Operator, form: AccumulateForm, values: Values) -> 
 
 def _filter_sums(operator: Operator, form: AccumulateForm, values: Values) -> Array:
     """The sums of the packed filter over all but channels and batches, int32."""
-    packed = _packed_filter(operator, form, values)
+    packed = (_packed_bytes if form.raw_weights else _packed_filter)(operator, form, values)
     axes = (2, 3, 4, 6) if isinstance(operator, Convolution) else (-3, -1)
     return np.asarray(packed.sum(axis=axes, dtype=np.int32))
+
+
+def _offsets(operator: Operator, form: AccumulateForm, values: Values) -> Array:
+    """The bias - zero point of the data * sum of the centred filter, int32: see compute.correction."""
+    data = operator.tensors[0]
+    packed = _packed_filter(operator, form, values)
+    axes = (2, 3, 4, 6) if isinstance(operator, Convolution) else (-3, -1)
+    sums = packed.sum(axis=axes, dtype=np.int64)
+    zero_point = int(values.get(f"{data.name}_zero_point", 0)) + (128 if data.dtype == "int8" else 0)
+    bias = _packed_bias(operator, form, values) if "bias" in values else np.zeros(1, np.int32)
+    bias = bias.astype(np.int64).reshape(bias.shape[-sums.ndim :])
+    return np.asarray(bias - zero_point * sums).astype(np.int32)
 
 
 def _paired(filters: Array, form: AccumulateForm) -> Array:
@@ -171,6 +191,7 @@ _FOLDED: dict[str, Callable[[Operator, Any, Values], Array]] = {
     "packed_bytes": _packed_bytes,
     "narrow_filter": _narrow_filter,
     "filter_sums": _filter_sums,
+    "offsets": _offsets,
     "packed_bias": _packed_bias,
     "multiplier": _multiplier,
     "spread_scale": _spread_tensor("scale"),

@@ -72,6 +72,7 @@ class _Work:
         return cache.digest(
             "kernel", self.request.operator.name, sorted(self.request.constants), asdict(self.hardware),
             self.choice.rule, self.choice.version, sorted(self.choice.knobs.items()),
+            self.choice.form(self.request.operator, self.hardware),
             tvm_versions.installed("apache-tvm"), cache.source_digest(),
         )  # fmt: skip
 
@@ -316,7 +317,7 @@ def _generate_all(work: Sequence[_Work], progress: Progress | None) -> list[_Cod
 
 def _linked_kernel(job: _Work, code: _Code) -> LinkedKernel:
     request = job.request
-    form = schedule_records.load_rule(job.choice.rule).form(request.operator, job.hardware, job.choice.knobs)
+    form = job.choice.form(request.operator, job.hardware)
     tensors = {tensor.name: tensor for tensor in (*request.operator.tensors, *request.operator.outputs)}
     arguments = [
         LinkedArgument(
@@ -371,7 +372,7 @@ def schedule(
     from . import lowering
 
     rule = schedule_records.load_rule(choice.rule)
-    form = rule.form(operator, hardware, choice.knobs)
+    form = choice.form(operator, hardware)
     try:
         computation = compute(operator, known, form)
         computation = replace(computation, function=lowering.prepare(computation.function, hardware))

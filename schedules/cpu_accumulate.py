@@ -129,11 +129,11 @@ def schedule_accumulate(
     consumer = _consumer(state, names)
     loops = _consumer_loops(state, consumer, operator, form, is_output="output" in names)
     tile_outer, tile = state.split(loops.positions, [None, form.tile])
-    chunk, within = _chunks(state, operator, form, knobs, loops, tile_outer)
+    chunk, within = _chunks(state, operator, form, knobs, loops, tile_outer, names)
     state.reorder(*loops.batch, *chunk, *loops.groups, loops.panel, *within, tile, loops.channels)
     parallel = operator.operations >= knobs["serial_operations"]
     # input that does not stay in the cache is centred for each chunk by the task that takes it
-    is_local = "row_sums" not in names and _centred_bytes(state) > knobs["chunk_bytes"]
+    is_local = "row_sums" not in names and _centred_bytes(state, names) > knobs["chunk_bytes"]
     tasks = state.fuse(*loops.batch, *chunk, *([] if is_local else [*loops.groups, loops.panel]))
     if parallel:
         state.parallel(tasks)
@@ -198,6 +198,7 @@ def _chunks(
     knobs: Mapping[str, int],
     loops: _Loops,
     tile_outer: Any,
+    names: list[str],
 ) -> tuple[list[Any], list[Any]]:
     """Cuts rows, or the tiles of the only row, into chunks that stay in the cache; (loops over them, loops within)."""
     by_rows = isinstance(operator, Convolution) and not is_pointwise(operator)
@@ -208,11 +209,12 @@ def _chunks(
         elements = operator.input_spatial[-1] * operator.channels * (operator.strides or (1,))[0]
     else:
         elements = form.tile * (operator.channels if isinstance(operator, Convolution) else operator.depth)
-    is_local = _centred_bytes(state) > knobs["chunk_bytes"]
+    is_local = _centred_bytes(state, names) > knobs["chunk_bytes"]
     other_tasks = 1
     for other in (*loops.batch, *([] if is_local else [*loops.groups, loops.panel])):
         other_tasks *= int(state.get(other).extent)
-    largest = min(knobs["chunk_bytes"] // (2 * elements), extent * other_tasks // TASKS)
+    item_bytes = 1 if form.raw_data else 2
+    largest = min(knobs["chunk_bytes"] // (item_bytes * elements), extent * other_tasks // TASKS)
     length = max(size for size in range(1, extent + 1) if extent % size == 0 and (size <= largest or size == 1))
     outer, inner = state.split(loop, [None, length])
     if by_rows:
@@ -220,8 +222,10 @@ def _chunks(
     return [*loops.rows, outer], [inner]
 
 
-def _centred_bytes(state: Schedule) -> int:
-    """Of the whole centred input."""
+def _centred_bytes(state: Schedule, names: list[str]) -> int:
+    """Of the whole centred input; 0 where the input is read where it is."""
+    if "centred" not in names:
+        return 0
     buffer = state.get(state.get_sblock("centred")).writes[0].source
     size = 2 if str(buffer.dtype) == "int16" else 1
     for extent in buffer.shape:
@@ -410,8 +414,10 @@ def _gather_few_channels(state: Schedule, geometry: Geometry, row: Any) -> None:
         state.loop_partition(positions, [first, None])
 
 
-def _parallel_rows(state: Schedule, block: str, parallel: bool) -> None:
-    """Spreads a block of moves over the threads: all loops but the two innermost."""
-    loops = state.get_loops(state.get_sblock(block))
-    if parallel and len(loops) > 2:
-        state.parallel(state.fuse(*loops[:-2]) if len(loops) > 3 else loops[0])
+def _parallel_rows(state: Schedule, name: str, parallel: bool) -> None:
+    """Spreads a block over the threads: all loops but the two innermost, and but those that it sums over."""
+    block = state.get_sblock(name)
+    loops = state.get_loops(block)
+    outer = loops[: len(loops) - max(2, _reductions(state, block))]
+    if parallel and outer:
+        state.parallel(state.fuse(*outer) if len(outer) > 1 else outer[0])

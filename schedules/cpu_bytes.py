@@ -50,7 +50,7 @@ def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...
     return cpu_accumulate.space(operator, hardware.int32_lanes)
 
 
-def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> Any:
+def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
     """Groups of four input channels, panels of several vectors."""
     assert isinstance(operator, (Convolution, MatrixMultiply))
     lanes = hardware.int32_lanes

@@ -58,7 +58,7 @@ def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...
     }
 
 
-def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> Any:
+def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
     """Lanes along what lies side by side in memory."""
     assert isinstance(operator, Convolution)
     lanes = hardware.int32_lanes

@@ -42,7 +42,7 @@ def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...
     return {"vectors_per_chunk": (64, 128, 256, 512, 1024, 2048, 4096)}
 
 
-def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> Any:
+def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
     """Lanes of one int32 vector; elementwise four of them, which fill a vector of codes."""
     lanes = hardware.int32_lanes
     if isinstance(operator, (Convolution, MatrixMultiply)):

@@ -41,14 +41,14 @@ def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...
     return cpu_accumulate.space(operator, hardware.int32_lanes)
 
 
-def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> Any:
+def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
     """Pairs of input channels, panels of several vectors."""
     assert isinstance(operator, (Convolution, MatrixMultiply))
     lanes = hardware.int32_lanes
     positions, channels = cpu_accumulate.extents_of(operator)
     tile, vectors = cpu_accumulate.register_tile(positions, -(-channels // lanes), knobs)
-    raw_codes = isinstance(operator, MatrixMultiply) and operator.rows <= knobs["raw_rows"]
-    return AccumulateForm(vectors * lanes, tile, lanes, _PAIRS, raw_codes)
+    raw_weights = isinstance(operator, MatrixMultiply) and operator.rows <= knobs["raw_rows"]
+    return AccumulateForm(vectors * lanes, tile, lanes, _PAIRS, raw_weights=raw_weights)
 
 
 def schedule(
@@ -61,7 +61,7 @@ def schedule(
     from qcompile.intrinsics import multiply_add_pairs
 
     assert isinstance(operator, (Convolution, MatrixMultiply))
-    weights_dtype = operator.b.dtype if isinstance(operator, MatrixMultiply) and form.raw_codes else "int16"
+    weights_dtype = form.filter_dtype(operator.b.dtype) if isinstance(operator, MatrixMultiply) else "int16"
     intrinsic = multiply_add_pairs.register(hardware.multiply_add_pairs, hardware.int32_lanes, weights_dtype)
     state = Schedule(tvm.IRModule({"main": computation.function}))
     cpu_accumulate.schedule_accumulate(state, operator, form, knobs, intrinsic)

@@ -35,8 +35,8 @@ class Rule(Protocol):
     def space(self, operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:
         """Knob -> the values that are worth trying for an operator; a knob that is left out keeps its default."""
 
-    def form(self, operator: Operator, hardware: Hardware, knobs: Mapping[str, int]) -> Any:
-        """The arrangement of the tensors (compute.form)."""
+    def form(self, operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
+        """The arrangement of the tensors (compute.form): a dataclass whose text says everything about it."""
 
     def schedule(
         self, operator: Operator, hardware: Hardware, computation: Computation, form: Any, knobs: Mapping[str, int]

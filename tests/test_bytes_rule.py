@@ -119,28 +119,28 @@ def reason(operator: Operator, facts: Facts) -> str:
 
 
 def test_the_rule_says_why_it_does_not_apply() -> None:
-    assert records.find(product(), AVX2, facts=Facts(largest_weight=64)).rule == "cpu_bytes"
-    assert "weights reach 65, and it is exact up to 64" in reason(product(), Facts(largest_weight=65))
+    assert records.find(product(), AVX2, facts=Facts((-64, 64))).rule == "cpu_bytes"
+    assert "weights reach 65, and it is exact up to 64" in reason(product(), Facts((-65, 65)))
     assert "not constant" in reason(product(), NOTHING)
     sse2 = hardware.load("x86_64")
-    assert records.find(product(), sse2, facts=Facts(largest_weight=1)).rule == "cpu_widen16"
+    assert records.find(product(), sse2, facts=Facts((-1, 1))).rule == "cpu_widen16"
 
 
 @pytest.mark.parametrize(
-    ("constants", "largest"),
+    ("constants", "weights"),
     [
         ({}, None),
         ({"b": [[1, -3], [2, 0]]}, None),
-        ({"b": [[1, -3], [2, 0]], "b_zero_point": 0}, 3),
-        ({"b": [[1, -3], [2, 0]], "b_zero_point": 7}, 10),
-        ({"b": [[-128, 127], [0, 0]], "b_zero_point": 127}, 255),
-        ({"b": [[1, -3], [2, 0]], "b_zero_point": [1, -3]}, 3),
+        ({"b": [[1, -3], [2, 0]], "b_zero_point": 0}, (-3, 2)),
+        ({"b": [[1, -3], [2, 0]], "b_zero_point": 7}, (-10, 0)),
+        ({"b": [[-128, 127], [0, 0]], "b_zero_point": 127}, (-255, 0)),
+        ({"b": [[1, -3], [2, 0]], "b_zero_point": [1, -3]}, (0, 3)),
     ],
 )
-def test_facts_of_a_matrix(constants: dict[str, Any], largest: int | None) -> None:
+def test_facts_of_a_matrix(constants: dict[str, Any], weights: tuple[int, int] | None) -> None:
     operator = product(rows=1, depth=2, columns=2, b_zero_point="per_column")
     arrays = {name: np.array(value, np.int8) for name, value in constants.items()}
-    assert facts_of(operator, arrays) == Facts(largest)
+    assert facts_of(operator, arrays) == Facts(weights)
 
 
 def test_facts_of_a_filter_with_zero_points_per_channel() -> None:
@@ -148,7 +148,9 @@ def test_facts_of_a_filter_with_zero_points_per_channel() -> None:
         qc.Tensor((1, 1, 1, 1), "uint8"), qc.Tensor((2, 1, 1, 1), "uint8"), filter_zero_point="per_channel"
     )
     filters = np.array([200, 10], np.uint8).reshape(2, 1, 1, 1)
-    assert facts_of(operator, {"filter": filters, "filter_zero_point": np.array([190, 50], np.uint8)}) == Facts(40)
+    assert facts_of(operator, {"filter": filters, "filter_zero_point": np.array([190, 50], np.uint8)}) == Facts(
+        (-40, 10)
+    )
     assert facts_of(operator, {"filter": filters}) == NOTHING
     assert facts_of(qc.QuantizeLinear(qc.Tensor((4,), "float32")), {}) == NOTHING
 
@@ -163,7 +165,7 @@ def record_of(rule: str, operator: Operator, constants: tuple[str, ...], **knobs
 
 
 def test_records_of_other_rules_do_not_stand_before_what_the_weights_allow() -> None:
-    operator, narrow = product(), Facts(largest_weight=64)
+    operator, narrow = product(), Facts((-64, 64))
     names = ("b", "b_zero_point")
     of_pairs, of_bytes = record_of("cpu_widen16", operator, names), record_of("cpu_bytes", operator, names)
     file = records.RecordFile("my.json", "records", (of_pairs,))
@@ -194,11 +196,11 @@ def test_tuning_knows_what_the_weights_allow(tmp_path: Path) -> None:
 
 def test_drawn_weights_keep_to_the_facts() -> None:
     for operator in OPERATORS:
-        values = drawn_values(operator, 1, 0, Facts(largest_weight=5))
+        values = drawn_values(operator, 1, 0, Facts((-5, 5)))
         constants = {name: value for name, value in values.items() if name != operator.tensors[0].name}
-        assert facts_of(operator, constants) == Facts(5)
+        assert facts_of(operator, constants) == Facts((-5, 5))
 
 
 def test_the_weakest_facts() -> None:
-    assert Facts(5).weakest(Facts(9)) == Facts(9)
-    assert Facts(5).weakest(NOTHING) == NOTHING
+    assert Facts((-5, 5)).weakest(Facts((-9, 9))) == Facts((-9, 9))
+    assert Facts((-5, 5)).weakest(NOTHING) == NOTHING

@@ -24,10 +24,6 @@ def place_of_depth(form: AccumulateForm, depth: int, indices: tuple[Any, ...]) -
     return place, [place < depth] if depth % form.pairs else []
 
 
-#: Indices of a tensor of sums -> the sum that belongs there.
-Total = Callable[[tuple[Any, ...]], Any]
-
-
 def offset_of(dtype: str) -> int:
     """What is added to codes of a type to make them uint8."""
     return 128 if dtype == "int8" else 0
@@ -103,6 +99,26 @@ def centred_filter(
     return te.compute(shape, shifted, name="packed_filter")
 
 
+def raw_filter(
+    build: Builder,
+    name: str,
+    shape: tuple[int, ...],
+    place_of: Callable[..., Place],
+    code_of: Callable[..., Any],
+    dtype: str,
+) -> te.Tensor:
+    """The packed codes, 0 in the empty places: in their own type, or as int8, to which uint8 is moved by -128."""
+    own = build.operator.tensor(name).dtype
+
+    def code(*indices: Any) -> Any:
+        place, value = place_of(*indices), code_of(*indices)
+        if dtype != own:
+            value = (value.astype("int16") - tirx.const(offset_of(dtype), "int16")).astype(dtype)
+        return select([*place.in_channels, *place.in_depth], value, tirx.const(0, dtype))
+
+    return build.derived("packed_bytes", (name,), dtype, shape, code)
+
+
 def channel_of_lane(blocks: ChannelBlocks, g: Any, b: Any, i: Any) -> tuple[Any, list[Any]]:
     """The channel of a lane, and the condition under which the lane is not empty."""
     within = b * blocks.lanes + i
@@ -115,10 +131,8 @@ def select(conditions: list[Any], value: Any, otherwise: Any) -> Any:
     return tirx.if_then_else(tirx.all(*conditions), value, otherwise) if conditions else value
 
 
-def blocked_parameters(
-    build: Builder, blocks: ChannelBlocks, input_scale: str, channel_scale: str
-) -> tuple[te.Tensor, te.Tensor | None]:
-    """Multiplier (float32) and bias (int32 or None), each [groups, blocks, lanes]."""
+def packed_multiplier(build: Builder, blocks: ChannelBlocks, input_scale: str, channel_scale: str) -> te.Tensor:
+    """The factors that requantize, float32 [groups, blocks, lanes]; 1 in the empty lanes."""
 
     def multiplier(g: Any, b: Any, i: Any) -> Any:
         channel, valid = channel_of_lane(blocks, g, b, i)
@@ -127,20 +141,20 @@ def blocked_parameters(
         output_scale = build.scalar_or_vector("output_scale", "float32")
         return select(valid, one_scale(0) * other_scale(channel) / output_scale(0), float32(1.0))
 
+    scales = (input_scale, channel_scale, "output_scale")
+    return build.derived("multiplier", scales, "float32", blocks.shape, multiplier)
+
+
+def packed_bias(build: Builder, blocks: ChannelBlocks) -> te.Tensor | None:
+    """The bias as int32 [groups, blocks, lanes], 0 in the empty lanes; None where there is none."""
+    if not build.exists("bias"):
+        return None
+
     def bias(g: Any, b: Any, i: Any) -> Any:
         channel, valid = channel_of_lane(blocks, g, b, i)
         return select(valid, build.raw("bias")[channel], tirx.const(0, "int32"))
 
-    scales = (input_scale, channel_scale, "output_scale")
-    multipliers = build.derived("multiplier", scales, "float32", blocks.shape, multiplier)
-    return multipliers, blocked_bias(build, blocks, bias)
-
-
-def blocked_bias(build: Builder, blocks: ChannelBlocks, stage: Callable[..., Any]) -> te.Tensor | None:
-    """The bias as int32 [groups, blocks, lanes], or None where there is none."""
-    if not build.exists("bias"):
-        return None
-    return build.derived("packed_bias", ("bias",), "int32", blocks.shape, stage)
+    return build.derived("packed_bias", ("bias",), "int32", blocks.shape, bias)
 
 
 def requantized_channels(
@@ -148,16 +162,15 @@ def requantized_channels(
     operator: Any,
     blocks: ChannelBlocks,
     shape: Any,
-    total_of: Total,
+    total_of: Callable[[tuple[Any, ...]], Any],
     place_of: Callable[[tuple[Any, ...]], tuple[Any, ...]] = lambda indices: indices[-3:],
 ) -> te.Tensor:
-    """Codes of a convolution, from its sums without the bias; `place_of` maps indices to (group, block, lane)."""
-    multiplier, bias = blocked_parameters(build, blocks, "input_scale", "filter_scale")
+    """Codes of a convolution, from its accumulators; `place_of` maps their indices to (group, block, lane)."""
+    multiplier = packed_multiplier(build, blocks, "input_scale", "filter_scale")
     zero_point = build.scalar_or_vector("output_zero_point", "int32")
 
     def stage(*indices: Any) -> Any:
-        total = total_of(indices) if bias is None else total_of(indices) + bias[place_of(indices)]
-        scaled = total.astype("float32") * multiplier[place_of(indices)]
+        scaled = total_of(indices).astype("float32") * multiplier[place_of(indices)]
         return saturated_code(scaled, zero_point(0), operator.output_range, operator.output_dtype)
 
     return te.compute(shape, stage, name="requantize")

@@ -16,7 +16,7 @@ from typing import Any
 from tvm import te, tirx
 
 from ..spec import Convolution, ConvolutionInteger
-from .blocked import Place, centred_filter, channel_of_lane, requantized_channels, select
+from .blocked import Place, centred_filter, channel_of_lane, packed_bias, requantized_channels, select
 from .channelwise_geometry import ChannelwiseGeometry
 from .computation import Builder, Computation
 from .form import ChannelwiseForm
@@ -32,7 +32,12 @@ def convolution(operator: Convolution, known: frozenset[str], form: ChannelwiseF
     sums = _sums(geometry, centred, packed)
     if not isinstance(operator, ConvolutionInteger):
         place_of = _place_along_columns if form.along_columns else _place_along_channels
-        sums = requantized_channels(build, operator, geometry.blocks, sums.shape, sums.__getitem__, place_of)
+        bias, products = packed_bias(build, geometry.blocks), sums
+
+        def total_of(indices: Any) -> Any:
+            return products[indices] if bias is None else products[indices] + bias[place_of(indices)]
+
+        sums = requantized_channels(build, operator, geometry.blocks, sums.shape, total_of, place_of)
     return build.finish([("output", _output(geometry, sums))])
 
 

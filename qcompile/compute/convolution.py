@@ -7,6 +7,7 @@ int32 --requantize (bias, multiplier, zero point)--> codes in blocks --output-->
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm import te, tirx
@@ -15,18 +16,18 @@ from ..spec import Convolution, ConvolutionInteger
 from . import channelwise
 from .blocked import (
     Place,
-    Total,
     as_uint8,
     centred_filter,
     channel_of_lane,
     joined,
-    offset_of,
     place_of_depth,
+    raw_filter,
     requantized_channels,
     select,
 )
 from .computation import Builder, Computation
-from .form import AccumulateForm, ChannelBlocks, ChannelwiseForm
+from .correction import Sums, accumulators
+from .form import AccumulateForm, ChannelwiseForm
 from .geometry import Geometry
 from .transposed import transposed_input
 
@@ -38,7 +39,7 @@ def convolution(operator: Convolution, known: frozenset[str], form: AccumulateFo
     build = Builder(operator, known)
     geometry = Geometry(operator, form)
     blocks = geometry.blocks
-    centred = _centred_input(build, geometry)
+    data = _Data(build, geometry)
     packed = _packed_filter(build, geometry)
     extents = (*geometry.taps, *form.depth_shape(geometry.depth))
     axes = [
@@ -47,43 +48,80 @@ def convolution(operator: Convolution, known: frozenset[str], form: AccumulateFo
 
     def product(n: Any, h: Any, w: Any, g: Any, b: Any, i: Any) -> Any:
         kh, kw, *depth = axes
-        row, column = (
-            position * stride + tap * dilation
-            for position, stride, tap, dilation in zip(
-                (h, w), geometry.strides, (kh, kw), geometry.dilations, strict=True
-            )
-        )
-        place = (n, row, g, column * geometry.centred_channels + joined(form, depth))
         weight = (g, b, kh, kw, depth[0], i, *depth[1:])
-        return te.sum(centred[place].astype("int32") * packed[weight].astype("int32"), axis=axes)
+        value = data(n, data.position(h, w, kh, kw), g, joined(form, depth))
+        return te.sum(value * packed[weight].astype("int32"), axis=axes)
 
     shape = (operator.batch, *geometry.computed, *blocks.shape)
     codes = te.compute(shape, product, name="accumulate")
-    total_of = _with_zero_point(build, operator, blocks, packed, codes) if form.raw_data else codes.__getitem__
+    sums = Sums(
+        codes, "input", "filter", math.prod((*geometry.taps, geometry.depth)), blocks, packed,
+        packed_axes=(2, 3, 4, 6) if form.pairs > 1 else (2, 3, 4),
+        filter_place=lambda indices: indices[-3:],
+        row_of=lambda indices: 0,
+        row_sums=lambda: _row_sums(build, geometry, data),
+        row_place=lambda indices: indices[:4],
+    )  # fmt: skip
+    total_of = accumulators(build, form, sums)
     if not isinstance(operator, ConvolutionInteger):
-        codes = requantized_channels(build, operator, blocks, codes.shape, total_of)
-    elif form.raw_data:
+        codes = requantized_channels(build, operator, blocks, codes.shape, total_of or codes.__getitem__)
+    elif total_of is not None:
         codes = te.compute(codes.shape, lambda *indices: total_of(indices), name="shifted")
     return build.finish([("output", _convolution_output(geometry, codes))])
 
 
-def _with_zero_point(
-    build: Builder, operator: Convolution, blocks: ChannelBlocks, packed: te.Tensor, sums: te.Tensor
-) -> Total:
-    """Sums of products with raw data -> with centred data: sum((x - z) * w) = sum(x * w) - z * sum(w), modulo 2^32."""
-    extents = [int(packed.shape[axis]) for axis in (2, 3, 4, 6)]
-    axes = [
-        te.reduce_axis((0, extent), name=name) for name, extent in zip(("kh", "kw", "c", "p"), extents, strict=True)
-    ]
+class _Data:
+    """The centred input, or the codes of the input itself where they are read in place."""
 
-    def filter_sum(g: Any, b: Any, i: Any) -> Any:
-        kh, kw, c, p = axes
-        return te.sum(packed[g, b, kh, kw, c, i, p].astype("int32"), axis=axes)
+    def __init__(self, build: Builder, geometry: Geometry):
+        self._geometry = geometry
+        self.rows, self.columns = geometry.padded
+        self._channels, self._strides = geometry.centred_channels, geometry.strides
+        if geometry.is_direct:
+            operator = geometry.operator
+            self.rows, self.columns = geometry.input
+            shape = (operator.batch, self.rows, 1, self.columns * operator.channels)
+            self._tensor, self._channels = build.raw("input", shape), operator.channels
+            both = zip(geometry.strides, geometry.centred_strides, strict=True)
+            self._strides = tuple(stride * left_out for stride, left_out in both)
+        else:
+            self._tensor = _centred_input(build, geometry)
 
-    filter_sums = build.derived("filter_sums", ("filter", "filter_zero_point"), "int32", blocks.shape, filter_sum)
-    zero_point = build.scalar_or_vector("input_zero_point", "int32")
-    offset = offset_of(operator.input.dtype)
-    return lambda indices: sums[indices] - (zero_point(0) + offset) * filter_sums[indices[-3:]]
+    def position(self, h: Any, w: Any, kh: Any, kw: Any) -> tuple[Any, Any]:
+        """Row and column that an output position and taps read."""
+        geometry = self._geometry
+        if geometry.is_direct and geometry.computed[1] > geometry.output[1]:
+            # columns that are rounded up read the last one; nothing of theirs is kept
+            w = tirx.min(w, geometry.output[1] - 1)
+        row, column = (
+            place * stride + tap * dilation
+            for place, stride, tap, dilation in zip((h, w), self._strides, (kh, kw), geometry.dilations, strict=True)
+        )
+        return row, column
+
+    def __call__(self, n: Any, position: tuple[Any, Any], g: Any, place: Any) -> Any:
+        """What is at a place in the depth of a position (row, column)."""
+        row, column = position
+        return self._tensor[n, row, g, column * self._channels + place].astype("int32")
+
+
+def _row_sums(build: Builder, geometry: Geometry, data: _Data) -> te.Tensor:
+    """The sums of the data that each output reads, int32 [N, H, W, G]: first over channels, then over taps."""
+    operator = geometry.operator
+    c = te.reduce_axis((0, geometry.filter_channels), name="c")
+    position_sums = te.compute(
+        (operator.batch, data.rows, operator.group_count, data.columns),
+        lambda n, row, g, column: te.sum(data(n, (row, column), g, c), axis=c),
+        name="position_sums",
+    )
+    kh, kw = (te.reduce_axis((0, taps), name=name) for name, taps in zip(("kh", "kw"), geometry.kernel, strict=True))
+
+    def row_sum(n: Any, h: Any, w: Any, g: Any) -> Any:
+        row, column = data.position(h, w, kh, kw)
+        return te.sum(position_sums[n, row, g, column], axis=[kh, kw])
+
+    shape = (operator.batch, *geometry.computed, operator.group_count)
+    return te.compute(shape, row_sum, name="row_sums")
 
 
 def _centred_input(build: Builder, geometry: Geometry) -> te.Tensor:
@@ -138,7 +176,7 @@ def _centred_input(build: Builder, geometry: Geometry) -> te.Tensor:
 
 
 def _packed_filter(build: Builder, geometry: Geometry) -> te.Tensor:
-    """int16 [groups, blocks, taps..., depth, lanes (, 2)], the zero point subtracted, 0 in the empty places."""
+    """[groups, blocks, taps..., depth, lanes (, pairs)], 0 in the empty places; int16 or, with raw data, int8."""
     operator, blocks, form = geometry.operator, geometry.blocks, geometry.form
     depth = form.depth_shape(geometry.depth)
     shape = (*blocks.shape[:2], *geometry.taps, depth[0], blocks.lanes, *depth[1:])
@@ -156,7 +194,9 @@ def _packed_filter(build: Builder, geometry: Geometry) -> te.Tensor:
         raw = build.raw("filter", (outputs, *taps))
         return raw[channel, kh, column, c] if last else raw[channel, c, kh, column]
 
-    dtype = "int8" if form.raw_data else "int16"
+    dtype = form.filter_dtype(operator.filter.dtype)
+    if form.raw_weights:
+        return raw_filter(build, "filter", shape, place_of, code_of, dtype)
     return centred_filter(build, "filter", shape, place_of, code_of, operator.output_channels, dtype)
 
 

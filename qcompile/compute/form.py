@@ -20,18 +20,25 @@ class AccumulateForm:
         vector: lanes of one vector; a divisor of `lanes`.
         pairs: neighbours along the input channels (or K) that lie side by side in each lane; the last ones are
             filled up with 0. 1 where there is no such axis.
-        raw_data: whether the input stays in codes, as uint8 (int8 is moved by 128), and the filter is int8 with its
-            zero point subtracted; the input's zero point is then taken into account with the sums of the filter.
-        raw_codes: whether the filter stays in codes of its own type, which are read faster and widened in the kernel;
-            its zero point is then taken into account with the sum of the other operand. Matrix products only.
+        raw_data: whether the input stays in codes, as uint8 (int8 is moved by 128), and the filter is int8 too; the
+            input's zero point is then taken into account with the sums of the filter. Otherwise both are int16, with
+            their zero points subtracted.
+        raw_weights: whether the filter stays in codes, whose zero point is then taken into account with the sums of the
+            data: in its own type, or as int8 (uint8 is moved by -128) where the data are raw as well.
     """
 
     lanes: int
     tile: int
     vector: int
     pairs: int = 1
-    raw_codes: bool = False
     raw_data: bool = False
+    raw_weights: bool = False
+
+    def filter_dtype(self, dtype: str) -> str:
+        """The type of the packed filter, from that of its codes."""
+        if self.raw_data:
+            return "int8"
+        return dtype if self.raw_weights else "int16"
 
     def depth_shape(self, depth: int) -> tuple[int, ...]:
         """The axes of `depth` input channels: (depth,), or (groups of neighbours, pairs)."""

@@ -94,6 +94,19 @@ class Geometry:
         self.row = self.padded[1] * self.centred_channels + (surplus if self.flat else 0)
 
     @property
+    def is_direct(self) -> bool:
+        """Whether raw data are read where they are: every group of neighbours lies within a position's row."""
+        operator = self.operator
+        return (
+            self.form.raw_data
+            and operator.input.dtype == "uint8"
+            and operator.channels_last
+            and operator.group_count == 1
+            and self.depth % self.form.pairs == 0
+            and not any((*(operator.start_padding or ()), *(operator.end_padding or ())))
+        )
+
+    @property
     def transposed_channels(self) -> int:
         """As the function of this name; 0 for an NHWC input and for groups."""
         operator = self.operator

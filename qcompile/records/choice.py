@@ -33,6 +33,7 @@ class Choice:
         refused: (rule, reason) of the rules that were preferred and do not apply.
         record: the record that was followed, with `record_file`, where it stands; None for other sources.
         records_refused: why records did not decide, or decide better.
+        facts: what the values of the constants prove.
     """
 
     rule: str
@@ -43,6 +44,11 @@ class Choice:
     record: Record | None = None
     record_file: str = ""
     records_refused: tuple[str, ...] = ()
+    facts: Facts = NOTHING
+
+    def form(self, operator: Operator, hardware: Hardware) -> Any:
+        """The arrangement of the tensors."""
+        return load_rule(self.rule).form(operator, hardware, self.knobs, self.facts)
 
 
 def load_rule(name: str) -> Rule:
@@ -105,11 +111,11 @@ def find(
             knobs = check_knobs(load_rule(record.rule), record.knobs, file.origin)
             preferred = _before(refused, record.rule, hardware)
             return Choice(record.rule, record.rule_version, knobs, file.source, preferred, record, file.origin,
-                          _first(reasons_of_records))  # fmt: skip
+                          _first(reasons_of_records), facts)  # fmt: skip
     name = applicable[0]
     source, knobs = default_knobs(name, hardware)
     return Choice(name, load_rule(name).version, knobs, source, _before(refused, name, hardware),
-                  records_refused=_first(reasons_of_records))  # fmt: skip
+                  records_refused=_first(reasons_of_records), facts=facts)  # fmt: skip
 
 
 def _applies_always(name: str, operator: Operator, hardware: Hardware) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import hardware, pipeline
 from ..errors import LoweringError, QCompileError
-from ..facts import Facts
+from ..facts import NOTHING, Facts
 from ..records import Choice
 from ..requests import Request
 from ..spec import Operator, naming
@@ -24,6 +24,7 @@ class Builder:
     def __init__(self) -> None:
         self._request: Request | None = None
         self._hardware: hardware.Hardware | None = None
+        self._facts = NOTHING
 
     def answers(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """To "open": {}. To "build": number, and code or cause, of each candidate as it is ready."""
@@ -31,6 +32,7 @@ class Builder:
             operator = naming.parse(message["kernel"])
             self._request = Request("kernel", operator, constants_of(operator, message))
             self._hardware = hardware.load(message["target"])
+            self._facts = Facts.parse(message["facts"])
             import tvm  # noqa: F401 - its time counts for the opening rather than for the first candidate
 
             yield {}
@@ -43,7 +45,7 @@ class Builder:
     def _build(self, entry: dict[str, Any]) -> dict[str, Any]:
         assert self._request is not None
         assert self._hardware is not None
-        choice = Choice(entry["rule"], entry["version"], entry["knobs"], "tuning")
+        choice = Choice(entry["rule"], entry["version"], entry["knobs"], "tuning", facts=self._facts)
         try:
             bundle, code = pipeline.compile_candidate(self._request, self._hardware, choice)
             with open(entry["path"], "wb") as stream:
@@ -55,7 +57,7 @@ class Builder:
 
 def constants_of(operator: Operator, message: dict[str, Any]) -> dict[str, Any]:
     """Values of the constant tensors of a task."""
-    values = drawn_values(operator, message["seed"], 0, Facts(**message["facts"]))
+    values = drawn_values(operator, message["seed"], 0, Facts.parse(message["facts"]))
     return {name: values[name] for name in message["constants"]}
 
 

@@ -21,16 +21,16 @@ def drawn_values(operator: Operator, seed: int, number: int, facts: Facts) -> di
         operator: the operator.
         seed: equal seeds give equal values.
         number: of the draw.
-        facts: what has to hold; weights are limited to the largest one.
+        facts: what has to hold; weights are limited to the proven range.
     """
     values = dict(random_values(operator, np.random.default_rng([seed, number])))
     name = weights_name(operator)
-    if name is None or facts.largest_weight is None:
+    if name is None or facts.weights is None:
         return values
     weights = values[name].astype(np.int32)
     zero_point = np.asarray(values.get(f"{name}_zero_point", 0)).astype(np.int32)
     if zero_point.ndim and name == "filter":
         zero_point = zero_point.reshape(-1, *(1,) * (weights.ndim - 1))
-    limited = np.clip(weights, zero_point - facts.largest_weight, zero_point + facts.largest_weight)
+    limited = np.clip(weights, zero_point + facts.weights[0], zero_point + facts.weights[1])
     values[name] = limited.astype(values[name].dtype)
     return values

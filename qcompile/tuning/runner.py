@@ -57,7 +57,7 @@ class Runner:
     def answers(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """To "open": {}. To "measure": status, with times or a cause. To "compare": one of these for each candidate."""
         if message["do"] == "open":
-            self._open(message["kernel"], message["constants"], message["seed"], Facts(**message["facts"]))
+            self._open(message["kernel"], message["constants"], message["seed"], Facts.parse(message["facts"]))
             yield {}
         elif message["do"] == "measure":
             yield self._measure(message["path"], message["threads"], message["seconds"], message["best"])

@@ -52,9 +52,9 @@ class FaultyRule(ModuleType):
         """What the test wants."""
         return self.values
 
-    def form(self, operator: Operator, hardware: hardware.Hardware, knobs: Mapping[str, int]) -> Any:
+    def form(self, operator: Operator, hardware: hardware.Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
         """As the plain rule."""
-        return cpu_plain.form(operator, hardware, knobs)
+        return cpu_plain.form(operator, hardware, knobs, facts)
 
     def schedule(
         self, operator: Operator, hardware: hardware.Hardware, computation: Any, form: Any, knobs: Mapping[str, int]
