@@ -16,6 +16,7 @@ import qcompile as qc
 from qcompile.reference import evaluate
 from qcompile.reference.random_values import random_values
 
+from .conftest import RUNNABLE_TARGETS
 from .support import small_constants, small_convolution, small_input
 
 OPERATOR = small_convolution()
