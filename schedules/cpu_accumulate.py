@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qcompile.compute.form import AccumulateForm
-from qcompile.compute.geometry import TRANSPOSED_POSITIONS, Geometry, is_pointwise, row_positions
+from qcompile.compute.geometry import Geometry, is_pointwise, row_positions
 from qcompile.errors import NotApplicable
+from qcompile.schedules.cpu_moves import block_names, transpose_in, transpose_out, write_out, write_row
 from qcompile.spec import Convolution, MatrixMultiply, Operator
 
 if TYPE_CHECKING:
@@ -85,12 +86,6 @@ def register_tile(positions: int, vectors: int, knobs: Mapping[str, int]) -> tup
     shapes = [(tile, together) for tile in tiles for together in panels]
     fitting = [shape for shape in shapes if shape[0] * shape[1] <= knobs["accumulators"]]
     return min(fitting or shapes, key=cost)
-
-
-def block_names(state: Schedule) -> list[str]:
-    """The blocks of a function before anything was moved."""
-    root = state.get_sblock("root")
-    return [state.get(block).name_hint for block in state.get_child_blocks(root)]
 
 
 @dataclass(frozen=True)
@@ -239,14 +234,6 @@ def _spatial_tail(state: Schedule, block: Any, operator: Convolution | MatrixMul
     return (loops[-4], loops[-1]) if isinstance(operator, Convolution) else (loops[-3], loops[-1])
 
 
-def write_out(state: Schedule, vector: int, tile: Any, channels: Any) -> None:
-    """All positions of a tile written out, whole vectors of channels."""
-    vectors, lane = state.split(channels, [None, vector])
-    state.unroll(tile)
-    state.unroll(vectors)
-    state.vectorize(lane)
-
-
 def _schedule_moves_out(
     state: Schedule, operator: Convolution | MatrixMultiply, form: AccumulateForm, tile: Any, channels: Any
 ) -> None:
@@ -258,51 +245,7 @@ def _schedule_moves_out(
         transpose_out(state, form.lanes, positions, group_width, operator.outputs[0].dtype, tile, channels)
         return
     state.unroll(tile)
-    if width % vector == 0:
-        vectors, lane = state.split(channels, [None, vector])
-        state.unroll(vectors)
-        state.vectorize(lane)
-
-
-def transpose_in(state: Schedule, size: int, dtype: str, parallel: bool) -> None:
-    """The stage "rows", block by block in registers; `size` are the channels of a block."""
-    from qcompile.intrinsics import transpose
-
-    batch, blocks, position, channels = state.get_loops(state.get_sblock("rows"))
-    channel_blocks, channel = state.split(channels, [None, size])
-    state.reorder(blocks, channel_blocks, position, channel)
-    if parallel:
-        state.parallel(state.fuse(batch, blocks))
-    state.tensorize(position, transpose.register(size, TRANSPOSED_POSITIONS, dtype))
-
-
-def transpose_out(
-    state: Schedule, lanes: int, positions: int, width: int, dtype: str, tile: Any, channels: Any
-) -> None:
-    """Codes of a tile, channel by channel in the output: in registers where whole blocks are transposed.
-
-    Args:
-        state: the schedule.
-        lanes: channels of a panel.
-        positions: of a row of the output.
-        width: output channels of a group.
-        dtype: of the codes.
-        tile: the loop over the positions of a tile.
-        channels: the loop over the channels of a panel.
-    """
-    from qcompile.intrinsics import transpose
-
-    size = int(state.get(tile).extent)
-    block_width = 16 if lanes % 16 == 0 else 8
-    is_whole = positions % size == 0 and width % lanes == 0 and lanes % block_width == 0
-    if is_whole and size in (2, 4, 8, 16) and size <= block_width and dtype in ("int8", "uint8"):
-        blocks, block = state.split(channels, [None, block_width])
-        state.reorder(blocks, block, tile)
-        state.unroll(blocks)
-        state.tensorize(block, transpose.register(size, block_width, dtype, source_ones=2, target_ones=1))
-        return
-    state.reorder(channels, tile)
-    state.unroll(tile)
+    write_row(state, channels, width % form.lanes, vector)
 
 
 def _reductions(state: Schedule, block: Any) -> int:

@@ -14,7 +14,8 @@ from qcompile.compute.form import ChannelwiseForm
 from qcompile.errors import NotApplicable
 from qcompile.facts import Facts
 from qcompile.hardware import Hardware
-from qcompile.schedules.cpu_accumulate import TASKS, block_names, is_narrow, transpose_in, transpose_out, write_out
+from qcompile.schedules.cpu_accumulate import TASKS, is_narrow
+from qcompile.schedules.cpu_moves import block_names, transpose_in, transpose_out, write_out, write_row
 from qcompile.spec import Convolution, Operator
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
@@ -133,6 +134,8 @@ class _Moves:
             transpose_out(state, form.lanes, positions, width, self.operator.outputs[0].dtype, tile, lane)
         elif has_output:
             state.unroll(tile)
+            elements = self.operator.output_spatial[-1] if form.along_columns else self.operator.output_channels
+            write_row(state, lane, elements % form.lanes, form.lanes)
         else:
             write_out(state, form.lanes, tile, lane)
         state.compute_at(accumulate, outer, preserve_unit_loops=True)

@@ -13,7 +13,7 @@ from qcompile.compute.form import AccumulateForm, ElementwiseForm, rows_of
 from qcompile.facts import Facts
 from qcompile.hardware import Hardware
 from qcompile.schedules import cpu_accumulate
-from qcompile.schedules.cpu_accumulate import block_names
+from qcompile.schedules.cpu_moves import block_names
 from qcompile.spec import Convolution, DynamicQuantizeLinear, MatrixMultiply, Operator
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
