@@ -32,6 +32,9 @@ class Hardware:
             int16 lanes of a whole vector, saturating; "" (default) where there is none.
         dot_product: LLVM's name of the instruction that multiplies four uint8 by four int8 and adds the products to the
             int32 lanes of a whole vector, without saturating; "" (default) where there is none.
+        dot_product_pairs: LLVM's name of the instruction that multiplies int16 pairs and adds the products to the int32
+            lanes of a whole vector, without saturating; "" (default) where there is none.
+        vector_registers: vectors that the registers hold; 16 (default) or 32.
     """
 
     name: str
@@ -46,11 +49,20 @@ class Hardware:
     multiply_add_pairs: str = ""
     multiply_add_bytes: str = ""
     dot_product: str = ""
+    dot_product_pairs: str = ""
+    vector_registers: int = 16
 
     @property
     def int32_lanes(self) -> int:
         """int32 elements in one vector."""
         return self.vector_bits // 32
+
+    @property
+    def pairs_instruction(self) -> tuple[str, bool]:
+        """LLVM's name of the instruction for int16 pairs, and whether it adds to the sums; ("", False) for none."""
+        if self.dot_product_pairs:
+            return self.dot_product_pairs, True
+        return self.multiply_add_pairs, False
 
 
 CODE_GENERATORS = ("llvm",)
@@ -64,8 +76,8 @@ KNOWN_FEATURES: dict[str, tuple[str, ...]] = {
     "aarch64": ("fp", "neon", "asimdhp", "dotprod", "i8mm", "bf16", "sve", "sve2", "svei8mm", "atomics"),
 }  # fmt: skip
 
-_TYPES: dict[str, type] = {"vector_bits": int, "target": dict}
-_OPTIONAL = ("multiply_add_pairs", "multiply_add_bytes", "dot_product")
+_TYPES: dict[str, type] = {"vector_bits": int, "vector_registers": int, "target": dict}
+_OPTIONAL = ("multiply_add_pairs", "multiply_add_bytes", "dot_product", "dot_product_pairs", "vector_registers")
 _LISTS = ("required_features", "code_generators", "rules")
 
 
@@ -133,6 +145,10 @@ def _check(content: Mapping[str, Any], origin: str) -> Hardware:
     if values["vector_bits"] not in (128, 256, 512):
         raise TargetFileError(
             f"Target file {origin}: vector_bits is wrong.", given=values["vector_bits"], accepted="128, 256 or 512"
+        )
+    if values.get("vector_registers", 16) not in (16, 32):
+        raise TargetFileError(
+            f"Target file {origin}: vector_registers is wrong.", given=values["vector_registers"], accepted="16 or 32"
         )
     known = KNOWN_FEATURES.get(values["architecture"])
     if known is None:

@@ -69,11 +69,19 @@ def extents_of(operator: Convolution | MatrixMultiply) -> tuple[int, int]:
     return row_positions(operator), operator.output_channels // operator.group_count
 
 
-def register_tile(positions: int, vectors: int, knobs: Mapping[str, int]) -> tuple[int, int]:
+def register_tile(
+    positions: int, vectors: int, knobs: Mapping[str, int], registers: int | None = None
+) -> tuple[int, int]:
     """Output positions and vectors of output channels that are summed up together.
 
     The knobs decide; where one is 0, the shape that computes the fewest sums beyond the operator's, weighed with the
     operands that each multiply-accumulate has to load.
+
+    Args:
+        positions: output positions of a row.
+        vectors: vectors of output channels.
+        knobs: of KNOBS.
+        registers: that hold the sums, a vector of the filter for each vector of sums, and one input.
     """
 
     def cost(shape: tuple[int, int]) -> tuple[float, int]:
@@ -84,7 +92,12 @@ def register_tile(positions: int, vectors: int, knobs: Mapping[str, int]) -> tup
     tiles = [min(knobs["tile"], positions)] if knobs["tile"] else range(1, min(positions, 7) + 1)
     panels = [min(knobs["vectors"], vectors)] if knobs["vectors"] else range(1, min(vectors, 8) + 1)
     shapes = [(tile, together) for tile in tiles for together in panels]
-    fitting = [shape for shape in shapes if shape[0] * shape[1] <= knobs["accumulators"]]
+    fitting = [
+        (tile, together)
+        for tile, together in shapes
+        if tile * together <= knobs["accumulators"]
+        and (registers is None or tile * together + together + 1 <= registers)
+    ]
     return min(fitting or shapes, key=cost)
 
 

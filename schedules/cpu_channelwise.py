@@ -73,7 +73,7 @@ def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts
     largest = min(knobs["tile"], width)
     # the tile that computes the fewest columns beyond the row, the largest of these
     tile = min(range(1, largest + 1), key=lambda size: (-(-width // size) * size, -size))
-    return ChannelwiseForm(lanes, tile, along_columns, pairs=2 if hardware.multiply_add_pairs else 1)
+    return ChannelwiseForm(lanes, tile, along_columns, pairs=2 if hardware.pairs_instruction[0] else 1)
 
 
 def schedule(
@@ -217,7 +217,7 @@ class _Moves:
             from qcompile.intrinsics import multiply_add_pairs
 
             name = multiply_add_pairs.register_packed(
-                self.hardware.multiply_add_pairs, form.lanes, for_each_lane=not form.along_columns
+                *self.hardware.pairs_instruction, form.lanes, for_each_lane=not form.along_columns
             )
             state.tensorize(lane, name)
         loops = state.get_loops(initial)

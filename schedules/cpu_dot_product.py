@@ -47,7 +47,7 @@ def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts
     assert isinstance(operator, (Convolution, MatrixMultiply))
     lanes = hardware.int32_lanes
     positions, channels = cpu_accumulate.extents_of(operator)
-    tile, vectors = cpu_accumulate.register_tile(positions, -(-channels // lanes), knobs)
+    tile, vectors = cpu_accumulate.register_tile(positions, -(-channels // lanes), knobs, hardware.vector_registers)
     return AccumulateForm(vectors * lanes, tile, lanes, _QUADS, raw_data=True, raw_weights=not facts.weights_fit_int8)
 
 

@@ -31,7 +31,7 @@ _PAIRS = 2
 def check(operator: Operator, hardware: Hardware, facts: Facts) -> None:
     """Refuses what has no sums, a CPU without the instruction, and narrow groups."""
     check_wide(operator, hardware.int32_lanes)
-    if not hardware.multiply_add_pairs:
+    if not hardware.pairs_instruction[0]:
         raise NotApplicable(f"{hardware.name} has no instruction that multiplies int16 pairs and adds")
 
 
@@ -62,7 +62,7 @@ def schedule(
 
     assert isinstance(operator, (Convolution, MatrixMultiply))
     weights_dtype = form.filter_dtype(operator.b.dtype) if isinstance(operator, MatrixMultiply) else "int16"
-    intrinsic = multiply_add_pairs.register(hardware.multiply_add_pairs, hardware.int32_lanes, weights_dtype)
+    intrinsic = multiply_add_pairs.register(*hardware.pairs_instruction, hardware.int32_lanes, weights_dtype)
     state = Schedule(tvm.IRModule({"main": computation.function}))
     cpu_accumulate.schedule_accumulate(state, operator, form, knobs, intrinsic)
     return state.mod

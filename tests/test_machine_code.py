@@ -12,12 +12,17 @@ import qcompile as qc
 from qcompile import catalogue, hardware, pipeline, records
 from qcompile.spec import Convolution, MatrixMultiply, Operator
 
-from .conftest import needs_binutils
+from .conftest import CPU_TARGETS, needs_binutils
 from .support import small_constants, small_convolution
 
 EXAMPLES = [example for row in catalogue.CATALOGUE for example in row.examples]
 #: Arithmetic on whole vectors of the widths that the targets have.
-VECTOR_REGISTER = {128: "xmm", 256: "ymm"}
+VECTOR_REGISTER = {128: "xmm", 256: "ymm", 512: "zmm"}
+#: targets with an instruction for dot products of four bytes -> its text for a whole vector, and its first bytes
+DOT_PRODUCTS = {
+    "x86_64-avxvnni": (r"\{vex\}\s+vpdpbusd\s.*%ymm", rb"\xc4[\x02\x22\x42\x62\x82\xa2\xc2\xe2].\x50"),
+    "x86_64-avx512vnni": (r"vpdpbusd\s.*%zmm", rb"\x62..[\x40-\x5f]\x50"),
+}
 
 
 def assembly(operator: Operator, target: str, constants: bool = True) -> list[str]:
@@ -27,12 +32,12 @@ def assembly(operator: Operator, target: str, constants: bool = True) -> list[st
 
 
 @pytest.mark.parametrize("operator", EXAMPLES, ids=lambda operator: operator.name)
-@pytest.mark.parametrize("compiled_for", ["x86_64", "x86_64-avx2"])
+@pytest.mark.parametrize("compiled_for", CPU_TARGETS)
 @pytest.mark.parametrize("constants", [True, False])
 def test_no_kernel_is_a_scalar_loop(operator: Operator, compiled_for: str, constants: bool) -> None:
     register = VECTOR_REGISTER[hardware.load(compiled_for).vector_bits]
     arithmetic = (
-        r"v?(pmaddwd|pmulld|pmullw|pmuludq)"
+        r"(\{vex\}\s+)?v?(pmaddwd|pmulld|pmullw|pmuludq|pdpbusd|pdpwssd)"
         if isinstance(operator, (Convolution, MatrixMultiply))
         else r"v?(mul|div)ps"
     )
@@ -54,8 +59,56 @@ def test_pairs_are_multiplied_and_added_in_one_instruction(compiled_for: str, re
             assert any(re.match(rf"v?pmaddwd\s.*%{register}", line) for line in lines)
 
 
+def sums_in_dot_products(target: str) -> list[Operator]:
+    """The examples that the rule of dot products schedules on a target."""
+    found = hardware.load(target)
+    return [example for example in EXAMPLES if records.find(example, found).rule == "cpu_dot_product"]
+
+
+@pytest.mark.parametrize("compiled_for", DOT_PRODUCTS)
+def test_four_bytes_are_multiplied_and_added_in_one_instruction(compiled_for: str) -> None:
+    operators = sums_in_dot_products(compiled_for)
+    wide = [
+        example for example in EXAMPLES
+        if isinstance(example, MatrixMultiply) or (isinstance(example, Convolution) and example.group_count == 1)
+    ]  # fmt: skip
+    assert operators == wide
+    for operator in operators:
+        lines = assembly(operator, compiled_for)
+        assert any(re.match(DOT_PRODUCTS[compiled_for][0], line) for line in lines), operator.name
+        assert not any("pmaddwd" in line for line in lines), operator.name
+
+
+@needs_binutils
+@pytest.mark.parametrize("compiled_for", DOT_PRODUCTS)
+def test_dot_products_are_in_the_encoding_of_the_target(compiled_for: str, tmp_path: Path) -> None:
+    """AVX-VNNI has the VEX encoding (three bytes from C4), AVX-512 the EVEX one (from 62), which it lacks."""
+    operators = sums_in_dot_products(compiled_for)
+    path = tmp_path / "library.so"
+    path.write_bytes(qc.compile(operators, compiled_for).library_bytes(compiled_for))
+    content = path.read_bytes()
+    own, other = (re.compile(DOT_PRODUCTS[name][1], re.S) for name in sorted(DOT_PRODUCTS, key=compiled_for.__ne__))
+    found = []
+    for line in tool("objdump", "-d", "-w", path).splitlines():
+        match = re.match(r"\s*[0-9a-f]+:\t([0-9a-f ]+)\t(?:\{vex\} )?vpdpbusd\s", line)
+        if match:
+            code = bytes.fromhex(match[1])
+            assert own.match(code), line
+            assert not other.match(code), line
+            assert code in content
+            found.append(code)
+    assert found
+
+
+def test_pairs_and_their_sum_are_one_instruction_with_vnni() -> None:
+    operator = next(example for example in EXAMPLES if isinstance(example, Convolution) and example.group_count > 1)
+    for compiled_for in DOT_PRODUCTS:
+        lines = assembly(operator, compiled_for)
+        assert any(re.match(r"(\{vex\}\s+)?vpdpwssd\s", line) for line in lines)
+
+
 @pytest.mark.parametrize("operator", EXAMPLES, ids=lambda operator: operator.name)
-@pytest.mark.parametrize("compiled_for", ["x86_64", "x86_64-avx2"])
+@pytest.mark.parametrize("compiled_for", CPU_TARGETS)
 def test_no_fused_and_no_approximate_float_operations(operator: Operator, compiled_for: str) -> None:
     for line in assembly(operator, compiled_for, constants=False):
         assert not re.match(r"v?(fmadd|fmsub|fnmadd|fnmsub|rcpps|rcpss|rsqrt)", line.removeprefix("v")), line

@@ -1,4 +1,4 @@
-"""Multiply two int16 pairs, add the two products: x86's pmaddwd, one int32 in each lane.
+"""Multiply two int16 pairs, add the products: x86's pmaddwd, or vpdpwssd, which adds to the sum too.
 
     sums[i] += data[0] * filter[i, 0] + data[1] * filter[i, 1]              data: int16[2], filter: int16[lanes, 2]
     sums[i] += low(data[i]) * filter[i, 0] + high(data[i]) * filter[i, 1]   data: int32[lanes], filter: int16[lanes, 2]
@@ -11,6 +11,7 @@ low and high are the halves of an int32, each an int16. Exact modulo 2^32 for al
 # mypy: disable-error-code="untyped-decorator,valid-type"
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -21,18 +22,18 @@ PAIR = 2
 
 
 @cache
-def register(llvm_intrinsic: str, lanes: int, weights_dtype: str = "int16") -> str:
+def register(llvm_intrinsic: str, accumulates: bool, lanes: int, weights_dtype: str = "int16") -> str:
     """Registers the tensor intrinsic with one int16 pair for all lanes; returns its name.
 
     Args:
         llvm_intrinsic: LLVM's name of the instruction.
+        accumulates: whether it adds the products to its first operand.
         lanes: its int32 lanes.
         weights_dtype: "int16", or "int8" or "uint8", which are widened.
     """
-    number = T.llvm_lookup_intrinsic_id(llvm_intrinsic)
     pairs = f"int16x{PAIR * lanes}"
     stored = f"{weights_dtype}x{PAIR * lanes}"
-    vector = f"int32x{lanes}"
+    added = _adder(llvm_intrinsic, accumulates, lanes)
 
     @T.prim_func(s_tir=True)
     def description(
@@ -59,30 +60,30 @@ def register(llvm_intrinsic: str, lanes: int, weights_dtype: str = "int16") -> s
             T.reads(sums[0:lanes], data[0:PAIR], weights[0:lanes, 0:PAIR])
             T.writes(sums[0:lanes])
             # one expression: TVM would give a name of its own to a temporary, in memory
-            sums[T.ramp(T.int32(0), 1, lanes)] = sums[T.ramp(T.int32(0), 1, lanes)] + T.call_llvm_pure_intrin(
-                number,
+            sums[T.ramp(T.int32(0), 1, lanes)] = added(
+                sums[T.ramp(T.int32(0), 1, lanes)],
                 T.reinterpret(
                     T.broadcast(T.reinterpret(data.vload([0], "int16x2"), dtype="int32"), lanes), dtype=pairs
                 ),
                 T.cast(weights.vload([0, 0], stored), pairs),
-                dtype=vector,
             )
 
     return _registered(llvm_intrinsic, f"pair_{weights_dtype}", description, implementation)
 
 
 @cache
-def register_packed(llvm_intrinsic: str, lanes: int, for_each_lane: bool) -> str:
+def register_packed(llvm_intrinsic: str, accumulates: bool, lanes: int, for_each_lane: bool) -> str:
     """Registers the tensor intrinsic with pairs packed into int32; returns its name.
 
     Args:
         llvm_intrinsic: LLVM's name of the instruction.
+        accumulates: whether it adds the products to its first operand.
         lanes: its int32 lanes.
         for_each_lane: whether each lane has weights of its own; otherwise all have the same two.
     """
-    number = T.llvm_lookup_intrinsic_id(llvm_intrinsic)
     pairs = f"int16x{PAIR * lanes}"
     vector = f"int32x{lanes}"
+    added = _adder(llvm_intrinsic, accumulates, lanes)
     rows, step = (lanes, 1) if for_each_lane else (1, 0)
 
     def weights_of(weights: Any) -> Any:
@@ -117,11 +118,25 @@ def register_packed(llvm_intrinsic: str, lanes: int, for_each_lane: bool) -> str
         with T.sblock("root"):
             T.reads(sums[0:lanes], data[0:lanes], weights[0:rows, 0:PAIR])
             T.writes(sums[0:lanes])
-            sums[T.ramp(T.int32(0), 1, lanes)] = sums[T.ramp(T.int32(0), 1, lanes)] + T.call_llvm_pure_intrin(
-                number, T.reinterpret(data.vload([0], vector), dtype=pairs), weights_of(weights), dtype=vector
+            sums[T.ramp(T.int32(0), 1, lanes)] = added(
+                sums[T.ramp(T.int32(0), 1, lanes)],
+                T.reinterpret(data.vload([0], vector), dtype=pairs),
+                weights_of(weights),
             )
 
     return _registered(llvm_intrinsic, f"packed_{rows}", description, implementation)
+
+
+def _adder(llvm_intrinsic: str, accumulates: bool, lanes: int) -> Callable[[Any, Any, Any], Any]:
+    """(sums, pairs, pairs) -> the sums and the products, as one expression."""
+    number, vector = T.llvm_lookup_intrinsic_id(llvm_intrinsic), f"int32x{lanes}"
+
+    def added(sums: Any, first: Any, second: Any) -> Any:
+        if accumulates:
+            return T.call_llvm_pure_intrin(number, sums, first, second, dtype=vector)
+        return sums + T.call_llvm_pure_intrin(number, first, second, dtype=vector)
+
+    return added
 
 
 def _registered(llvm_intrinsic: str, kind: str, description: Any, implementation: Any) -> str:
