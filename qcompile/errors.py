@@ -86,6 +86,10 @@ class KernelError(QCompileError, RuntimeError):
     """A kernel reported a failure while it ran."""
 
 
+class EmulationError(QCompileError, RuntimeError):
+    """A kernel cannot be emulated, or does in emulation what it must not do."""
+
+
 class RecordsError(QCompileError, ValueError):
     """A file of records cannot be read or written, or holds something else than records."""
 

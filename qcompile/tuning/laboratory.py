@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,9 +13,11 @@ from typing import Any
 
 from ..errors import TuningError
 from ..facts import Facts
-from .process import Worker, WorkerFailure
+from ..process import Worker, WorkerFailure
 from .space import Candidate
 
+#: what is run; the role follows
+COMMAND = (sys.executable, "-m", "qcompile.tuning.worker")
 #: seconds that a candidate may take to be built, and to be run
 TIME_LIMIT = 60.0
 #: seconds until a worker is ready: imports, and the reference's result
@@ -61,8 +64,8 @@ class Laboratory:
     def __init__(self, time_limit: float = TIME_LIMIT):
         self._temporary = tempfile.TemporaryDirectory(prefix="qcompile-tuning-")
         self._folder = Path(self._temporary.name)
-        self._builder = Worker("builder", self._folder)
-        self._runner = Worker("runner", self._folder)
+        self._builder = Worker((*COMMAND, "builder"), self._folder, "builder")
+        self._runner = Worker((*COMMAND, "runner"), self._folder, "runner")
         self._lives = {"builder": 0, "runner": 0}
         self._opened: set[str] = set()
         self._time_limit = time_limit

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qcompile.tuning import process
+from qcompile.tuning import laboratory
 
 from . import faulty_rule
 from .faulty_rule import FaultyRule
@@ -18,7 +18,7 @@ from .faulty_rule import FaultyRule
 def rule(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyRule]:
     """The rule, which the workers know too."""
     script = str(Path(faulty_rule.__file__))
-    monkeypatch.setattr(process, "COMMAND", (sys.executable, script))
+    monkeypatch.setattr(laboratory, "COMMAND", (sys.executable, script))
     rule = faulty_rule.install()
     yield rule
     del sys.modules[rule.__name__]

@@ -12,8 +12,8 @@ import pytest
 
 import qcompile as qc
 from qcompile import records
-from qcompile.tuning import laboratory, process, session
-from qcompile.tuning.process import Worker, WorkerFailure
+from qcompile.process import Worker, WorkerFailure
+from qcompile.tuning import laboratory, session
 from qcompile.tuning.report import Progress
 
 from . import faulty_rule
@@ -113,14 +113,13 @@ def test_the_best_are_compared(faulty_target: str, rule: FaultyRule, tmp_path: P
 
 def test_a_worker_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import sys; sys.exit('there is no TVM')"
-    monkeypatch.setattr(process, "COMMAND", (sys.executable, "-c", code))
+    monkeypatch.setattr(laboratory, "COMMAND", (sys.executable, "-c", code))
     with pytest.raises(qc.TuningError, match=r"builder for requantize_s32_s8__400 does not start: .*there is no TVM"):
         qc.tune(OPERATOR, records=tmp_path / "tuned.json")
 
 
-def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> Worker:
-    monkeypatch.setattr(process, "COMMAND", (sys.executable, "-c", code))
-    made = Worker("tester", tmp_path)
+def worker(tmp_path: Path, code: str) -> Worker:
+    made = Worker((sys.executable, "-c", code), tmp_path, "tester")
     made.start()
     return made
 
@@ -132,8 +131,8 @@ for line in sys.stdin:
 """
 
 
-def test_questions_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    echo = worker(tmp_path, monkeypatch, ECHO)
+def test_questions_and_answers(tmp_path: Path) -> None:
+    echo = worker(tmp_path, ECHO)
     echo.ask({"a": 1})
     echo.ask({"b": "\u00e4\n"})
     assert [echo.answer(10) for _ in range(4)] == [{"a": 1}, {"a": 1}, {"b": "\u00e4\n"}, {"b": "\u00e4\n"}]
@@ -142,12 +141,12 @@ def test_questions_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not echo.is_running
 
 
-def test_temporary_files_lie_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_files_lie_in_the_folder(tmp_path: Path) -> None:
     """So that those of a worker that is killed go with it."""
     code = (
         "import json, sys, tempfile; sys.stdin.readline(); print(json.dumps({'at': tempfile.gettempdir()}), flush=True)"
     )
-    made = worker(tmp_path, monkeypatch, code)
+    made = worker(tmp_path, code)
     made.ask({})
     assert made.answer(30) == {"at": str(tmp_path)}
     made.stop()
@@ -165,8 +164,8 @@ def test_temporary_files_lie_in_the_folder(tmp_path: Path, monkeypatch: pytest.M
         ("import sys; sys.stdin.readline()\nwhile True: print('x' * 10000, end='')", "the answer is too long"),
     ],
 )
-def test_how_workers_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, cause: str) -> None:
-    made = worker(tmp_path, monkeypatch, code)
+def test_how_workers_die(tmp_path: Path, code: str, cause: str) -> None:
+    made = worker(tmp_path, code)
     made.ask({})
     with pytest.raises(WorkerFailure) as caught:
         made.answer(30)
@@ -174,8 +173,8 @@ def test_how_workers_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: 
     assert not made.is_running
 
 
-def test_a_dead_worker_is_noticed_when_it_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = worker(tmp_path, monkeypatch, "import sys; sys.exit(3)")
+def test_a_dead_worker_is_noticed_when_it_is_asked(tmp_path: Path) -> None:
+    made = worker(tmp_path, "import sys; sys.exit(3)")
     assert made._process is not None
     made._process.wait(30)
     with pytest.raises(WorkerFailure, match="status 3"):
@@ -184,7 +183,7 @@ def test_a_dead_worker_is_noticed_when_it_is_asked(tmp_path: Path, monkeypatch: 
 
 def test_what_a_worker_prints_is_no_answer(tmp_path: Path) -> None:
     """Standard output of compilers and kernels goes elsewhere."""
-    made = Worker("runner", tmp_path)
+    made = Worker((*laboratory.COMMAND, "runner"), tmp_path, "runner")
     made.start()
     made.ask({"do": "open", "kernel": OPERATOR.name, "constants": [], "facts": {}, "seed": 0})
     assert made.answer(60) == {}

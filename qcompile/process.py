@@ -1,4 +1,7 @@
-"""A worker process, from its parent's side: questions and answers, time-outs, and why it died."""
+"""A worker process, from its parent's side: questions and answers, time-outs, and why it died.
+
+A message is a line of JSON, which raw bytes may follow.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,17 @@ import select
 import signal
 import site
 import subprocess
-import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-#: what is run; the role follows
-COMMAND = (sys.executable, "-m", "qcompile.tuning.worker")
 _MAXIMUM_ANSWER = 1 << 20
 _SHOWN_ERROR = 200
+_PIECE = 1 << 16
 
 
-class WorkerFailure(Exception):  # noqa: N818 - what became of a candidate, more than an error
+class WorkerFailure(Exception):  # noqa: N818 - what became of a task, more than an error
     """The worker is gone.
 
     Args:
@@ -38,14 +40,15 @@ class Worker:
     """One process, started when it is first needed and anew after it has died.
 
     Args:
-        role: as `tuning.worker` knows it.
+        command: what is run.
         folder: for what it prints, and for its temporary files, which a worker that is killed leaves behind.
+        name: of the file with what it prints.
     """
 
-    def __init__(self, role: str, folder: Path):
-        self._role = role
+    def __init__(self, command: Sequence[str], folder: Path, name: str):
+        self._command = list(command)
         self._folder = folder
-        self._errors = folder / f"{role}.txt"
+        self._errors = folder / f"{name}.txt"
         self._process: subprocess.Popen[bytes] | None = None
         self._received = b""
 
@@ -54,31 +57,39 @@ class Worker:
         """Whether there is a process."""
         return self._process is not None
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is a process that has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
         """Starts the process."""
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(  # noqa: S603 - a list of arguments, no shell
-                [*COMMAND, self._role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
                 env=_environment(self._folder), start_new_session=True,
             )  # fmt: skip
         self._received = b""
 
-    def ask(self, message: dict[str, Any]) -> None:
-        """Sends a message.
+    def ask(self, message: dict[str, Any], buffers: Sequence[memoryview | bytes] = ()) -> None:
+        """Sends a message, and bytes that follow it.
 
         Raises:
             WorkerFailure: the process has died.
         """
         assert self._process is not None
         assert self._process.stdin is not None
+        descriptor = self._process.stdin.fileno()
         try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
+            for content in (json.dumps(message).encode() + b"\n", *buffers):
+                remaining = memoryview(content)
+                while remaining:
+                    remaining = remaining[os.write(descriptor, remaining) :]
         except OSError:
             raise self._death() from None
 
-    def answer(self, seconds: float) -> dict[str, Any]:
-        """The next answer.
+    def answer(self, seconds: float | None) -> dict[str, Any]:
+        """The next answer; None waits as long as it takes.
 
         Raises:
             WorkerFailure: none came in time, and the process was ended; or it has died.
@@ -86,19 +97,19 @@ class Worker:
         assert self._process is not None
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
-        end = time.monotonic() + seconds
+        end = None if seconds is None else time.monotonic() + seconds
         poll = select.poll()
         poll.register(descriptor, select.POLLIN | select.POLLHUP)
         while b"\n" not in self._received:
-            remaining = end - time.monotonic()
-            if remaining <= 0:
+            remaining = None if end is None else end - time.monotonic()
+            if remaining is not None and remaining <= 0:
                 self.stop()
                 raise WorkerFailure("time-out", f"no answer within {seconds:.3g} s")
             if len(self._received) > _MAXIMUM_ANSWER:
                 self.stop()
                 raise WorkerFailure("died", "the answer is too long")
-            if poll.poll(1000 * remaining):
-                chunk = os.read(descriptor, 65536)
+            if poll.poll(None if remaining is None else 1000 * remaining):
+                chunk = os.read(descriptor, _PIECE)
                 if not chunk:
                     raise self._death()
                 self._received += chunk
@@ -110,6 +121,23 @@ class Worker:
         self.stop()
         raise WorkerFailure("died", "the answer is no JSON object")
 
+    def receive_into(self, buffer: memoryview) -> None:
+        """Fills a buffer with the bytes that follow an answer.
+
+        Raises:
+            WorkerFailure: the process has died.
+        """
+        assert self._process is not None
+        assert self._process.stdout is not None
+        known = min(len(buffer), len(self._received))
+        buffer[:known] = self._received[:known]
+        self._received = self._received[known:]
+        while known < len(buffer):
+            count = os.readv(self._process.stdout.fileno(), [buffer[known:]])
+            if not count:
+                raise self._death()
+            known += count
+
     def stop(self) -> None:
         """Ends the process, and what it has started."""
         if self._process is None:
@@ -118,6 +146,16 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+    def abandon(self) -> None:
+        """Lets go of the process without ending it: in a child that has inherited it from its parent."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        process.returncode = 0  # nobody here waits for it
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
 
     def _death(self) -> WorkerFailure:
         assert self._process is not None
@@ -138,7 +176,7 @@ class Worker:
 def _environment(folder: Path) -> dict[str, str]:
     """Temporary files go to the folder. The package is found even where only this program knows its place."""
     environment = {**os.environ, "TMPDIR": str(folder)}
-    place = str(Path(__file__).resolve().parents[2])
+    place = str(Path(__file__).resolve().parents[1])
     if place not in (*site.getsitepackages(), site.getusersitepackages()):
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), place)))
     return environment

@@ -1,0 +1,60 @@
+/* Loaded, with its symbols visible to all, before the extension module of bochscpu. The system's loader then takes
+ * these functions in place of the module's own of the same names, and gives it those that it lacks. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+/* --- libc's functions of C23, which the module wants and libc has since 2.38 -------------------------------------- */
+
+unsigned long long __isoc23_strtoull(const char *text, char **end, int base) { return strtoull(text, end, base); }
+
+int __isoc23_sscanf(const char *text, const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  int count = vsscanf(text, format, values);
+  va_end(values);
+  return count;
+}
+
+/* --- the CPU model: the module asks for this one alone, but has many ---------------------------------------------- */
+
+static void *(*create_model)(void *);
+
+void qc_choose_model(void *(*create)(void *)) { create_model = create; }
+
+void *_Z23create_corei3_cnl_cpuidP8BX_CPU_C(void *cpu) {
+  if (create_model == NULL) abort();
+  return create_model(cpu);
+}
+
+/* --- what the module does at every instruction and access: nothing but counting ------------------------------------ */
+
+uint64_t qc_instructions;
+
+void bx_instr_before_execution(unsigned cpu, void *instruction) { (void)cpu, (void)instruction; }
+
+void bx_instr_after_execution(unsigned cpu, void *instruction) {
+  (void)cpu, (void)instruction;
+  qc_instructions++;
+}
+
+void bx_instr_lin_access(unsigned cpu, uint64_t linear, uint64_t physical, unsigned length, unsigned type, unsigned rw) {
+  (void)cpu, (void)linear, (void)physical, (void)length, (void)type, (void)rw;
+}
+
+/* --- the process ends with its parent, also in the middle of a kernel ---------------------------------------------- */
+
+static void *watch(void *parent) {
+  while (getppid() == (pid_t)(intptr_t)parent) usleep(200000);
+  _exit(1);
+}
+
+int qc_watch_parent(int parent) {
+  pthread_t thread;
+  return pthread_create(&thread, NULL, watch, (void *)(intptr_t)parent);
+}
