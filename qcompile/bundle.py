@@ -59,7 +59,7 @@ def assemble(
         for kernel in kernels
     ]
     library_entries = tuple(
-        LibraryEntry(number, hardware.name, hardware.architecture, hardware.required_features)
+        LibraryEntry(number, hardware.name, hardware.architecture, hardware.required_features, hardware.emulated_cpu)
         for number, hardware in enumerate(targets)
     )
     manifest = Manifest(producer, requantize, single, library_entries, tuple(entries))

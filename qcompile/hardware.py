@@ -26,6 +26,8 @@ class Hardware:
         rules: schedule rules in order of preference.
         vector_bits: width of an integer vector.
         target: the dictionary for `tvm.target.Target`.
+        emulated_cpu: CPU model with all required features that is emulated where they are missing, by its name in
+            `emulation.models`; "" (default) where none is.
         multiply_add_pairs: LLVM's name of the instruction that multiplies int16 pairs and adds the products into int32
             lanes of a whole vector; "" (default) where there is none.
         multiply_add_bytes: LLVM's name of the instruction that multiplies uint8 by int8 and adds pairs of products into
@@ -46,6 +48,7 @@ class Hardware:
     rules: tuple[str, ...]
     vector_bits: int
     target: Mapping[str, Any]
+    emulated_cpu: str = ""
     multiply_add_pairs: str = ""
     multiply_add_bytes: str = ""
     dot_product: str = ""
@@ -77,7 +80,9 @@ KNOWN_FEATURES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 _TYPES: dict[str, type] = {"vector_bits": int, "vector_registers": int, "target": dict}
-_OPTIONAL = ("multiply_add_pairs", "multiply_add_bytes", "dot_product", "dot_product_pairs", "vector_registers")
+_OPTIONAL = (
+    "emulated_cpu", "multiply_add_pairs", "multiply_add_bytes", "dot_product", "dot_product_pairs", "vector_registers",
+)  # fmt: skip
 _LISTS = ("required_features", "code_generators", "rules")
 
 

@@ -15,6 +15,7 @@ from .reference import evaluate
 from .reference.random_values import random_values
 from .runtime.kernel import Kernel
 from .runtime.loader import Bundle, load_bundle
+from .runtime.selection import Emulate, checked_emulate
 
 Array = npt.NDArray[Any]
 
@@ -30,6 +31,7 @@ class Verification:
         elements: output elements that were compared.
         wrong: how many of them differ from the reference.
         detail: where the first difference is and what surrounds it; "" where there is none.
+        emulated_cpu: the CPU model that was emulated; "" where the kernel ran natively.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Verification:
     elements: int
     wrong: int
     detail: str
+    emulated_cpu: str = ""
 
     @property
     def is_exact(self) -> bool:
@@ -50,25 +53,32 @@ def verify(
     *,
     rounds: int = 2,
     seed: int = 0,
+    emulate: Emulate = False,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> list[Verification]:
     """Runs every variant of every kernel that this machine can run on random tensors, and compares with the reference.
 
     Args:
         bundle: a bundle, a kernel, or the path of a bundle.
+        emulate: True runs the other variants too, in emulation; "always" emulates all. False leaves a bundle or kernel
+            that was loaded with emulation as it is.
         rounds: draws of random tensors for each kernel.
         seed: of the random tensors; equal seeds give equal tensors.
         progress: called with (variants done, variants in all, kernel of the next) before each variant and at the end.
 
     Raises:
         IncompatibleMachineError: a kernel has no variant for this machine.
+        EmulationError: a variant cannot be emulated, or does in emulation what it must not do.
     """
+    checked_emulate(emulate)
     if rounds < 1:
         raise InvalidTensorError("verify() needs a round.", given=f"rounds={rounds}", accepted="at least 1")
     if isinstance(bundle, Kernel):
         kernels = [bundle]
     else:
         kernels = list(bundle if isinstance(bundle, Bundle) else load_bundle(bundle))
+    if emulate:
+        kernels = [kernel.emulated(always=emulate == "always") for kernel in kernels]
     work = [kernel.on(target) for kernel in kernels for target in kernel.runnable_targets]
     for kernel in kernels:
         if not kernel.runnable_targets:
@@ -96,7 +106,8 @@ def verify_kernel(kernel: Kernel, rounds: int, seed: int) -> Verification:
             elements += right.size
             wrong += int(different.sum())
             detail = detail or describe_difference(name, right, output)
-    return Verification(kernel.name, kernel.variant.target, rounds, elements, wrong, detail)
+    variant = kernel.variant
+    return Verification(kernel.name, variant.target, rounds, elements, wrong, detail, variant.emulated_cpu)
 
 
 def kernel_values(kernel: Kernel, rng: np.random.Generator) -> Mapping[str, Array]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     epilog=output.examples(
         "qcompile verify model.qcb",
         "qcompile verify model.qcb --rounds 20 --seed 7 --json",
+        "qcompile verify model.qcb --emulate",
     )
 )
 @bundle_argument()
@@ -25,32 +26,45 @@ if TYPE_CHECKING:
     "--rounds", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Random inputs per kernel."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Of the random inputs.")
+@click.option("--emulate", is_flag=True, help="Check the variants for other CPUs too, in emulation.")
 @json_option()
 @click.pass_context
-def command(context: click.Context, bundle: str, rounds: int, seed: int, as_json: bool) -> None:
+def command(context: click.Context, bundle: str, rounds: int, seed: int, emulate: bool, as_json: bool) -> None:
     """Compare every kernel with the NumPy reference, bit for bit, on this machine.
 
-    The exit status is 1 if a kernel is not exact.
+    --emulate also checks what was compiled for CPUs that this machine does not have; it needs the package bochscpu. The
+    exit status is 1 if a kernel is not exact.
     """
+    from ..runtime.loader import load_bundle
     from ..verification import verify
 
+    loaded = load_bundle(bundle)
     with output.progress("verifying") as progress:
-        results = verify(bundle, rounds=rounds, seed=seed, progress=progress)
+        results = verify(loaded, rounds=rounds, seed=seed, emulate=emulate, progress=progress)
+    checked = {result.target for result in results}
+    left_out = [target for target in loaded.targets if target not in checked]
     is_exact = all(result.is_exact for result in results)
     if as_json:
         kernels = [{**asdict(result), "is_exact": result.is_exact} for result in results]
-        output.print_json({"bundle": bundle, "is_exact": is_exact, "kernels": kernels})
+        output.print_json({"bundle": bundle, "is_exact": is_exact, "kernels": kernels, "not_checked": left_out})
     else:
-        _print(results)
+        _print(results, left_out)
     context.exit(0 if is_exact else 1)
 
 
-def _print(results: list[Verification]) -> None:
+def _print(results: list[Verification], left_out: list[str]) -> None:
     rows = [
-        (result.name, result.target, result.elements, "exact" if result.is_exact else f"{result.wrong} wrong")
+        (
+            result.name,
+            result.target,
+            f"emulated ({result.emulated_cpu})" if result.emulated_cpu else "native",
+            result.elements,
+            "exact" if result.is_exact else f"{result.wrong} wrong",
+        )
         for result in results
     ]
-    output.print_table({"kernel": "left", "target": "left", "elements": "right", "result": "left"}, rows)
+    columns = {"kernel": "left", "target": "left", "run": "left", "elements": "right", "result": "left"}
+    output.print_table(columns, rows)
     wrong = [result for result in results if not result.is_exact]
     for result in wrong:
         output.print_line()
@@ -58,3 +72,5 @@ def _print(results: list[Verification]) -> None:
     output.print_line()
     summary = f"{len(results) - len(wrong)} of {output.counted(len(results), 'kernel')} exact"
     output.print_line(summary + (f", {len(wrong)} wrong" if wrong else ""))
+    if left_out:
+        output.print_line(f"not checked: {', '.join(left_out)}, which this machine cannot run; --emulate checks them")

@@ -180,7 +180,7 @@ class _Reader:
         """Bytes of the file by their address in memory."""
         for segment in self._segments:
             start = address - segment.address
-            if 0 <= start and start + size <= len(segment.content):
+            if start >= 0 and start + size <= len(segment.content):
                 return segment.content[start : start + size]
         raise _DamageError(f"{size} bytes at address {address:#x} are in no segment")
 

@@ -215,9 +215,7 @@ class Program:
         """Does what an imported function does, and returns to emulated code."""
         function = c_library.FUNCTIONS.get(name)
         if function is None:
-            raise EmulationError(
-                f"A kernel of {self._name} calls a function that is not emulated.", given=name
-            )
+            raise EmulationError(f"A kernel of {self._name} calls a function that is not emulated.", given=name)
         self._first = 0
         result = function(self)
         if self._first:

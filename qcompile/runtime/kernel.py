@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections import namedtuple
 from collections.abc import Mapping
@@ -13,13 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import IncompatibleMachineError, InvalidTensorError, UnknownNameError
+from ..c_interface import KernelLibrary
+from ..errors import InvalidTensorError, UnknownNameError
 from ..files import write_atomically
 from ..spec import Operator, TensorRole
 from ..spec.values import canonical_value
-from . import cpu_features
 from .content import Content
-from .manifest import KernelEntry, VariantEntry
+from .manifest import KernelEntry, LibraryEntry, VariantEntry
+from .selection import Choice, Emulate, checked_emulate, choose, runnable
 
 Array = npt.NDArray[Any]
 
@@ -35,6 +35,7 @@ class Variant:
         knobs_source: where the knobs came from.
         refused: (rule, reason) of the preferred rules that did not apply.
         required_features: CPU features that it needs.
+        emulated_cpu: the CPU model that is emulated to run it here; "" where it runs natively, or not at all.
     """
 
     target: str
@@ -43,6 +44,7 @@ class Variant:
     knobs_source: str
     refused: tuple[tuple[str, str], ...]
     required_features: tuple[str, ...]
+    emulated_cpu: str = ""
 
     def __str__(self) -> str:
         return self.target
@@ -54,10 +56,11 @@ class Kernel:
     Calls return the output, or a named tuple where there are several. A kernel may be called from several threads.
     """
 
-    def __init__(self, content: Content, entry: KernelEntry, target: str | None = None):
+    def __init__(self, content: Content, entry: KernelEntry, target: str | None = None, emulate: Emulate = False):
         self._content = content
         self._entry = entry
         self._target = target
+        self._emulate = checked_emulate(emulate)
 
     @property
     def name(self) -> str:
@@ -100,22 +103,20 @@ class Kernel:
             for name, constant in self._entry.constants.items()
         }
 
+    @property
+    def _pairs(self) -> list[tuple[VariantEntry, LibraryEntry]]:
+        """The variants with their libraries, of the chosen target alone if there is one."""
+        libraries = self._content.manifest.libraries
+        pairs = [(variant, libraries[variant.library]) for variant in self._entry.variants]
+        return [pair for pair in pairs if self._target in (None, pair[1].target)]
+
     @cached_property
-    def _chosen(self) -> VariantEntry:
-        reasons = []
-        for variant in self._entry.variants:
-            library = self._content.manifest.libraries[variant.library]
-            if self._target not in (None, library.target):
-                continue
-            lacking = cpu_features.missing(library.architecture, library.required_features)
-            if not lacking:
-                return variant
-            reasons.append(f"{library.target} needs {', '.join(lacking)}")
-        raise IncompatibleMachineError(
-            f"Kernel {self.name!r} was not compiled for this machine.",
-            given="; ".join(reasons),
-            remedy="compile it for this machine too: target='host' here, or the names that `qcompile targets` marks",
-        )
+    def _chosen(self) -> Choice:
+        return choose(self.name, self._pairs, self._emulate)
+
+    @cached_property
+    def _library(self) -> KernelLibrary:
+        return self._content.library(self._chosen.variant.library, self._chosen.is_emulated)
 
     @property
     def variant(self) -> Variant:
@@ -123,18 +124,14 @@ class Kernel:
 
         Raises:
             IncompatibleMachineError: none does.
+            EmulationError: it would be emulated, and the bundle does not say on which CPU.
         """
-        return self._describe(self._chosen)
+        return self._describe(self._chosen.variant)
 
     @property
     def runnable_targets(self) -> list[str]:
         """Targets of the variants that run on this machine, the one that calls take first."""
-        libraries = [self._content.manifest.libraries[entry.library] for entry in self._entry.variants]
-        return [
-            library.target
-            for library in libraries
-            if not cpu_features.missing(library.architecture, library.required_features)
-        ]
+        return [choice.library.target for choice in runnable(self._pairs, self._emulate)]
 
     def on(self, target: str) -> Kernel:
         """The kernel with its variant for that target, even where a better one would run.
@@ -147,7 +144,20 @@ class Kernel:
             raise UnknownNameError(
                 f"Kernel {self.name!r} was not compiled for that target.", given=repr(target), accepted=", ".join(known)
             )
-        return Kernel(self._content, self._entry, target)
+        return Kernel(self._content, self._entry, target, self._emulate)
+
+    def emulated(self, *, always: bool = False) -> Kernel:
+        """The kernel with emulation allowed, for the variants that this machine cannot run. See docs/emulation.md.
+
+        Args:
+            always: emulates also those that it can run.
+        """
+        return Kernel(self._content, self._entry, self._target, "always" if always else True)
+
+    @property
+    def instructions(self) -> int:
+        """How many instructions the last call from this thread executed; 0 where it was not emulated."""
+        return self._library.instructions
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -156,14 +166,17 @@ class Kernel:
 
     def _describe(self, entry: VariantEntry) -> Variant:
         library = self._content.manifest.libraries[entry.library]
+        choices = runnable([(entry, library)], self._emulate)
+        emulated_cpu = library.emulated_cpu if choices and choices[0].is_emulated else ""
         return Variant(
-            library.target, entry.rule, entry.knobs, entry.knobs_source, entry.refused, library.required_features
-        )
+            library.target, entry.rule, entry.knobs, entry.knobs_source, entry.refused, library.required_features,
+            emulated_cpu,
+        )  # fmt: skip
 
     @property
     def workspace_bytes(self) -> int:
         """Scratch memory that a call in one thread takes."""
-        return self._chosen.workspace_bytes
+        return self._chosen.variant.workspace_bytes
 
     def __call__(self, *, out: Any = None, num_threads: Any = None, **tensors: Any) -> Any:
         """Runs the kernel.
@@ -182,13 +195,13 @@ class Kernel:
             InvalidQuantizationError: a run-time scale, or the multiplier that follows from it, is no usable number.
             IncompatibleMachineError: the bundle has no variant for this machine.
             KernelError: the kernel reports a failure, such as lack of memory.
+            EmulationError: it cannot be emulated, or does in emulation what it must not do.
         """
-        variant = self._chosen
+        chosen = self._chosen
         values = self._inputs(tensors)
         results = self._results(out, values)
-        addresses = [_address(values.get(tensor.name)) for tensor in self.inputs]
-        addresses += [_address(array) for array in results]
-        self._content.library(variant.library).run(variant.index, addresses, _threads(num_threads))
+        inputs = [values.get(tensor.name) for tensor in self.inputs]
+        self._library.run(chosen.variant.index, inputs, results, _threads(num_threads))
         if len(results) == 1:
             return results[0]
         return self._results_type(*results)
@@ -258,7 +271,7 @@ class Kernel:
         return given
 
     def __reduce__(self) -> Any:
-        return _restore, (bytes(self._content.bytes), self.name, self._target)
+        return _restore, (bytes(self._content.bytes), self.name, self._target, self._emulate)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a bundle with this kernel alone.
@@ -272,19 +285,11 @@ class Kernel:
         return f"<Kernel {self.name!r}: {self.operator.name}>"
 
 
-def _restore(content: bytes, name: str, target: str | None) -> Kernel:
+def _restore(content: bytes, name: str, target: str | None, emulate: Emulate = False) -> Kernel:
     """A kernel that was pickled or copied, with its whole bundle."""
     restored = Content(content, "The pickled kernel")
     entry = next(entry for entry in restored.manifest.kernels if entry.name == name)
-    return Kernel(restored, entry, target)
-
-
-def _address(array: Array | None) -> int:
-    if array is None:
-        return 0
-    if array.size and array.flags.writeable:  # four times as fast as the other way, which is faster than array.ctypes
-        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
-    return int(array.__array_interface__["data"][0])
+    return Kernel(restored, entry, target, emulate)
 
 
 def _threads(num_threads: Any) -> int:

@@ -13,14 +13,22 @@ from . import container, cpu_features
 from .content import Content
 from .kernel import Kernel
 from .manifest import Manifest
+from .selection import COMPILE_TOO, EMULATE_HERE, Emulate, checked_emulate
 
 
 class Bundle:
-    """Kernels of one or several targets: `bundle[name]`; iteration gives the kernels, in model order."""
+    """Kernels of one or several targets: `bundle[name]`; iteration gives the kernels, in model order.
 
-    def __init__(self, content: bytes | memoryview, origin: str = "The bundle"):
-        self._content = Content(content, origin)
-        self._kernels = {entry.name: Kernel(self._content, entry) for entry in self.manifest.kernels}
+    Args:
+        content: the bytes of the file.
+        origin: what messages call it.
+        emulate: True emulates the variants that this machine cannot run, "always" all.
+    """
+
+    def __init__(self, content: bytes | memoryview | Content, origin: str = "The bundle", emulate: Emulate = False):
+        self._content = content if isinstance(content, Content) else Content(content, origin)
+        self._emulate = checked_emulate(emulate)
+        self._kernels = {entry.name: Kernel(self._content, entry, None, emulate) for entry in self.manifest.kernels}
         self._aliases = {alias: entry.name for entry in self.manifest.kernels for alias in entry.aliases}
 
     @property
@@ -54,6 +62,14 @@ class Bundle:
     def __len__(self) -> int:
         return len(self._kernels)
 
+    def emulated(self, *, always: bool = False) -> Bundle:
+        """The bundle with emulation allowed, for the variants that this machine cannot run. See docs/emulation.md.
+
+        Args:
+            always: emulates also those that it can run.
+        """
+        return Bundle(self._content, emulate="always" if always else True)
+
     def to_bytes(self) -> bytes:
         """The bundle's file."""
         return bytes(self._content.bytes)
@@ -72,7 +88,7 @@ class Bundle:
         )
 
     def __reduce__(self) -> Any:
-        return Bundle, (self.to_bytes(), "The pickled bundle")
+        return Bundle, (self.to_bytes(), "The pickled bundle", self._emulate)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the bundle; an existing file is replaced only by a complete one.
@@ -86,29 +102,33 @@ class Bundle:
         return f"<Bundle of {len(self)} kernels for {', '.join(self.targets)}>"
 
 
-def load(path: str | os.PathLike[str]) -> Kernel | Bundle:
+def load(path: str | os.PathLike[str], *, emulate: Emulate = False) -> Kernel | Bundle:
     """Loads a bundle without any compiler code. What `Kernel.save` wrote gives the kernel, all else a Bundle.
 
     The manifest is parsed as untrusted data; the libraries are native code: load only bundles that you trust.
+
+    Args:
+        path: the bundle's file.
+        emulate: True emulates, slowly, the variants that this machine cannot run; "always" all. See docs/emulation.md.
 
     Raises:
         BundleError: the file is missing, empty, truncated, damaged, foreign or of a newer format.
         IncompatibleMachineError: none of its targets runs on this machine.
     """
-    bundle = load_bundle(path)
+    bundle = load_bundle(path, emulate=emulate)
     lacking = {
         library.target: cpu_features.missing(library.architecture, library.required_features)
         for library in bundle.manifest.libraries
     }
-    if all(lacking.values()):
+    if all(lacking.values()) and not emulate:
         raise IncompatibleMachineError(
             f"The bundle {Path(path)} was not compiled for this machine.",
             given="; ".join(f"{target} needs {', '.join(needs)}" for target, needs in lacking.items()),
-            remedy="compile it for this machine too: target='host' here, or a name that `qcompile targets` marks",
+            remedy=f"{COMPILE_TOO}; {EMULATE_HERE}",
         )
     return next(iter(bundle)) if bundle.manifest.single else bundle
 
 
-def load_bundle(path: str | os.PathLike[str]) -> Bundle:
+def load_bundle(path: str | os.PathLike[str], *, emulate: Emulate = False) -> Bundle:
     """Loads a bundle as a Bundle whatever it holds and wherever it runs: to look into it."""
-    return Bundle(container.read_file(path), f"The bundle {Path(path)}")
+    return Bundle(container.read_file(path), f"The bundle {Path(path)}", emulate)

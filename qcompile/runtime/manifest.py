@@ -29,12 +29,21 @@ class ConstantEntry:
 
 @dataclass(frozen=True)
 class LibraryEntry:
-    """A shared library with the kernels of one target, in the table's order."""
+    """A shared library with the kernels of one target, in the table's order.
+
+    Args:
+        blob: its bytes.
+        target: the target's name.
+        architecture: machine name as in `uname -m`.
+        required_features: features that the CPU must have.
+        emulated_cpu: CPU model to emulate where they are missing; "" where none is known.
+    """
 
     blob: int
     target: str
     architecture: str
     required_features: tuple[str, ...]
+    emulated_cpu: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,7 +162,13 @@ class _Reader:
 
     def library(self, values: Mapping[str, Any]) -> LibraryEntry:
         features = tuple(_text(feature) for feature in _list(values, "required_features", 256))
-        return LibraryEntry(self._blob(values), _text(values["target"]), _text(values["architecture"]), features)
+        return LibraryEntry(
+            self._blob(values),
+            _text(values["target"]),
+            _text(values["architecture"]),
+            features,
+            _text(values.get("emulated_cpu", "")),  # bundles of version 0.1.0 lack it
+        )
 
     def kernel(self, values: Mapping[str, Any], library_count: int) -> KernelEntry:
         operator = from_dictionary(_mapping(values, "operator", 64))
