@@ -194,7 +194,10 @@ class Bochs:
 
     def explain_access(self, address: int, writes: bool) -> tuple[str, str]:
         """(what the code did, details) of a wrong access."""
-        return f"{'writes' if writes else 'reads'} {self.memory.describe(address)}", f"address {address:#x}"
+        place = self.memory.describe(address)
+        if writes and place.startswith("in "):
+            place += ", which is read-only"
+        return f"{'writes' if writes else 'reads'} {place}", f"address {address:#x}"
 
     def _initial_state(self, thread: int) -> Any:
         package = self._package
@@ -226,9 +229,13 @@ class Bochs:
         return segment
 
     def _exception(self, session: Any, cpu: int, vector: int, code: int) -> None:
+        # The first time, the instruction pointer is already behind the instruction. Then the CPU goes back and looks for a
+        # handler; there is none, which is an exception too.
         if self._event is None:
             self._event = (session.cpu.rip, vector, code, session.cpu.cr2)
-        session.stop()
+        else:
+            self._event = (session.cpu.rip, *self._event[1:])
+            session.stop()
 
     def _trap(self, session: Any, cpu: int) -> None:
         self._event = (session.cpu.rip - len(TRAP),)

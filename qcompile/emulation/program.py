@@ -66,7 +66,7 @@ class Program:
         if index not in self._arguments:
             with self._explained():
                 description = self._call_export("qc_kernel", index)
-                self._arguments[index] = read_arguments(description, self.memory.read)
+                self._arguments[index] = read_arguments(description, self.memory.read) if description else []
         return self._arguments[index]
 
     def run(self, index: int, inputs: Sequence[bytes | None], output_sizes: Sequence[int]) -> list[bytes]:

@@ -1,0 +1,123 @@
+"""Compiled kernels in emulation, bit for bit, and on CPUs that lack their instructions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import qcompile as qc
+from qcompile import hardware
+from qcompile.emulation import client
+from qcompile.emulation.models import MODELS
+from qcompile.reference import evaluate
+from qcompile.reference.random_values import random_values
+from qcompile.runtime import container
+
+from .support import needs_emulator
+
+pytestmark = needs_emulator
+
+T = qc.Tensor
+OPERATORS = {
+    "nchw": qc.QuantizedLinearConvolution(
+        T((1, 5, 9, 7), "uint8"), T((11, 5, 3, 3), "int8"), "uint8", bias=True, start_padding=(1, 1),
+        end_padding=(1, 1), filter_scale="per_channel",
+    ),
+    "nhwc": qc.QuantizedLinearConvolution(
+        T((2, 8, 7, 16), "int8", "NHWC"), T((24, 3, 3, 16), "int8", "NHWC"), "int8", strides=(2, 2)
+    ),
+    "depthwise": qc.QuantizedLinearConvolution(
+        T((1, 10, 9, 19), "uint8", "NHWC"), T((19, 3, 3, 1), "int8", "NHWC"), "uint8", group_count=19,
+        start_padding=(1, 1), end_padding=(1, 1),
+    ),
+    "product": qc.QuantizedLinearMatrixMultiply(
+        T((13, 70), "uint8"), T((70, 37), "int8"), "int8", bias=True, b_scale="per_column"
+    ),
+    "row": qc.MatrixMultiplyInteger(T((1, 100), "uint8"), T((100, 33), "int8")),
+    "requantize": qc.Requantize(T((3, 50), "int32"), input_scale="per_axis"),
+    "quantize": qc.QuantizeLinear(T((7, 31), "float32"), "int8"),
+    "dequantize": qc.DequantizeLinear(T((7, 31), "uint8")),
+    "dynamic": qc.DynamicQuantizeLinear(T((5, 33), "float32")),
+    "v2": qc.QuantizeV2(T((90,), "float32")),
+}  # fmt: skip
+TARGETS = ["x86_64-avx2", "x86_64"]
+
+
+@pytest.fixture(scope="module")
+def bundle() -> qc.Bundle:
+    values = random_values(OPERATORS["nhwc"], np.random.default_rng(9))
+    constants = {name: value for name, value in values.items() if name != "input"}
+    compiled: qc.Bundle = qc.compile(OPERATORS, TARGETS, {"nhwc": constants})
+    return compiled.emulated(always=True)
+
+
+@pytest.mark.parametrize("emulated", TARGETS)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_exact(bundle: qc.Bundle, name: str, emulated: str) -> None:
+    kernel = bundle[name].on(emulated)
+    assert kernel.variant.emulated_cpu == {"x86_64-avx2": "haswell", "x86_64": "clawhammer"}[emulated]
+    (result,) = qc.verify(kernel)
+    assert result.is_exact, result.detail
+    assert result.emulated_cpu == kernel.variant.emulated_cpu
+    assert kernel.instructions > 0
+
+
+def test_inputs_that_are_left_out(bundle: qc.Bundle) -> None:
+    kernel = bundle["row"]
+    values = random_values(kernel.operator, np.random.default_rng(1))
+    given = {"a": values["a"], "b": values["b"]}
+    assert np.array_equal(kernel(**given), evaluate(kernel.operator, given)["output"])
+
+
+def on_another_cpu(content: bytes, cpu: str) -> qc.Kernel:
+    """The first kernel of a bundle, whose manifest names that CPU."""
+    manifest, blobs = container.unpack(content, "it")
+    for library in manifest["libraries"]:
+        library["emulated_cpu"] = cpu
+    return next(iter(qc.Bundle(container.pack(manifest, blobs), emulate="always")))
+
+
+@pytest.mark.parametrize("cpu", MODELS)
+def test_every_model_runs_plain_code(cpu: str) -> None:
+    operator = OPERATORS["requantize"]
+    kernel = on_another_cpu(qc.compile([operator], "x86_64").to_bytes(), cpu)
+    (result,) = qc.verify(kernel, rounds=1)
+    assert result.is_exact
+    if cpu not in ("haswell", "clawhammer"):
+        client._emulators[cpu].stop()
+
+
+def test_an_instruction_that_the_cpu_lacks() -> None:
+    content = qc.compile([OPERATORS["requantize"]], "x86_64-avx2").to_bytes()
+    kernel = on_another_cpu(content, "clawhammer")
+    values = random_values(kernel.operator, np.random.default_rng(1))
+    for _ in range(2):
+        with pytest.raises(
+            qc.EmulationError, match=r"executes an instruction that the emulated CPU clawhammer"
+        ) as caught:
+            kernel(**values)
+        assert "at offset 0x" in str(caught.value.given)
+        assert str(caught.value.given).startswith(("c4 ", "c5 ")), "an instruction of AVX begins so"
+    # the process lives on
+    right = evaluate(kernel.operator, values)["output"]
+    plain = on_another_cpu(qc.compile([kernel.operator], "x86_64").to_bytes(), "clawhammer")
+    assert np.array_equal(plain(**values), right)
+    assert np.array_equal(on_another_cpu(content, "haswell")(**values), right)
+
+
+def test_a_failing_kernel() -> None:
+    """What it says reaches the caller, and the next call works."""
+    operator = qc.MatrixMultiplyInteger(T((3, 8), "uint8"), T((8, 5), "int8"))
+    kernel = qc.compile(operator, "x86_64").emulated(always=True)
+    output = np.zeros((3, 5), np.int32)
+    with pytest.raises(qc.KernelError, match="The kernel failed: the address of a tensor is NULL"):
+        kernel._library.run(0, [None, None, None, None], [output], 1)
+    with pytest.raises(qc.KernelError, match="The kernel failed: there is no kernel of that index"):
+        kernel._library.run(1, [], [], 1)
+    assert qc.verify(kernel)[0].is_exact
+
+
+def test_every_target_names_a_model() -> None:
+    for entry in hardware.load_all():
+        if entry.architecture == "x86_64":
+            assert entry.emulated_cpu in MODELS, entry.name
