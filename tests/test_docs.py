@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import doctest
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 import qcompile as qc
 from qcompile.cli.application import COMMANDS, application
+from qcompile.emulation.models import MODELS
 from qcompile.frontends.onnx.qdq import _MAIN
 from qcompile.frontends.onnx.qoperator import QUANTIZED_OPERATORS
 from qcompile.records import STATUSES, Record, file
@@ -166,6 +168,18 @@ def test_the_limits_are_those_of_the_page() -> None:
 def test_the_c_interface_has_the_functions_of_the_page() -> None:
     exported = re.findall(r"\bqc_\w+", read(ROOT / "qcompile" / "runtime" / "native" / "exports.map"))
     assert [code(row[0])[0] for row in table(read(DOCS / "bundle.md"), "function")] == exported
+
+
+def test_emulation(desk: Desk) -> None:
+    text = read(DOCS / "emulation.md")
+    assert table(text, "CPU") == [[f"`{name}`", model.description] for name, model in MODELS.items()]
+    if importlib.util.find_spec("bochscpu") is None:
+        pytest.skip("the emulator (package bochscpu-python) is not installed")
+    for block in blocks(text):
+        if block.language == "python":
+            desk.run(block)
+    ((_, printed),) = desk.outputs
+    assert [line.split()[:2] for line in printed.splitlines()] == [["x86_64-avx2", "haswell"], ["x86_64", "clawhammer"]]
 
 
 def test_onnx_models(desk: Desk) -> None:

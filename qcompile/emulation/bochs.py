@@ -229,8 +229,8 @@ class Bochs:
         return segment
 
     def _exception(self, session: Any, cpu: int, vector: int, code: int) -> None:
-        # The first time, the instruction pointer is already behind the instruction. Then the CPU goes back and looks for a
-        # handler; there is none, which is an exception too.
+        # The first time, the instruction pointer is already behind the instruction. Then the CPU goes back and looks
+        # for a handler; there is none, which is an exception too.
         if self._event is None:
             self._event = (session.cpu.rip, vector, code, session.cpu.cr2)
         else:

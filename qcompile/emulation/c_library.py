@@ -138,7 +138,17 @@ _CONVERSION = re.compile(r"%(?:(?P<percent>%)|(?P<size>hh|h|ll|l|z|j|t)?(?P<kind
 
 def _snprintf(call: Call) -> int:
     target, room, template = call.argument(0), call.argument(1), _text(call, call.argument(2))
-    position = 2
+    position, printed = 2, 0
+
+    def text_of(address: int) -> str:
+        nonlocal printed
+        text = _text(call, address)
+        printed += len(text)
+        if printed > _MAXIMUM_TEXT:
+            raise EmulationError(
+                "Emulated code prints a text that is too long.", accepted=f"{_MAXIMUM_TEXT} characters"
+            )
+        return text
 
     def converted(found: re.Match[str]) -> str:
         nonlocal position
@@ -147,7 +157,7 @@ def _snprintf(call: Call) -> int:
         position += 1
         value = call.argument(position)
         if found["kind"] == "s":
-            return _text(call, value)
+            return text_of(value)
         bits = {"hh": 8, "h": 16, None: 32}.get(found["size"], 64)
         if found["kind"] == "c":
             return chr(value & 127)

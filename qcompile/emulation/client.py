@@ -111,10 +111,12 @@ class _Emulator:
         self._folder: Path | None = None
         self._opened: dict[str, dict[str, Any]] = {}
         self._resident = 0
+        self._is_worn_out = False
 
     def open(self, key: str, content: bytes, name: str) -> dict[str, Any]:
         """Sees to it that there is a worker and that it has a library. Returns its answer about the library."""
-        if self._worker is not None and (not self._worker.is_alive or self._resident > MAXIMUM_RESIDENT):
+        is_worn_out = self._is_worn_out or self._resident > MAXIMUM_RESIDENT
+        if self._worker is not None and (is_worn_out or not self._worker.is_alive):
             self.stop()
         if self._worker is None:
             self._start()
@@ -155,6 +157,7 @@ class _Emulator:
             self.stop()
             raise
         self._resident = int(answer["memory"])
+        self._is_worn_out = bool(answer["is_worn_out"])
         if "error" in answer:
             error = answer["error"]
             if error["kind"] == "EmulationError":
@@ -172,6 +175,7 @@ class _Emulator:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._opened = {}
         self._resident = 0
+        self._is_worn_out = False
 
     def abandon(self) -> None:
         """In a child process: the worker is the parent's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ _MAXIMUM_EXTRA = 64 << 20
 _MAXIMUM_SEGMENTS = 64
 _MAXIMUM_DYNAMIC = 1024
 _MAXIMUM_NAME = 4096
+_MAXIMUM_RELOCATIONS = 1 << 24
 
 _HEADER = struct.Struct("<4sBBB9xHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -140,7 +142,7 @@ class _Reader:
         return SharedObject(
             size=-(-max(segment.address + segment.size for segment in self._segments) // PAGE) * PAGE,
             segments=tuple(self._segments),
-            relocations=tuple(self._relocations(tags)),
+            relocations=tuple(itertools.islice(self._relocations(tags), _MAXIMUM_RELOCATIONS)),
             exports=self._exports(tags),
             initializer=tags.get(_INIT, 0),
             initializers=(tags.get(_INIT_ARRAY, 0), self._length(tags, _INIT_ARRAYSZ) // 8),

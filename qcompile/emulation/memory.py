@@ -20,6 +20,8 @@ EXECUTE, WRITE, READ = 1, 2, 4
 GAP = 1 << 20
 LIMIT = 4 << 30
 
+#: what Bochs can tell apart
+_PHYSICAL_ADDRESSES = 1 << 40
 _TABLE_ENTRIES = 512
 _TABLES_AT_ONCE = 64
 #: where a window of addresses begins; what is fetched again for every call has one of its own
@@ -90,6 +92,11 @@ class Memory:
         #: whether entries have changed that the CPU may remember
         self.is_stale = False
         self.root = self._table(4, 0)[0]
+
+    @property
+    def is_worn_out(self) -> bool:
+        """Whether the physical addresses, which code does not give back, come to their end."""
+        return self._next_physical > _PHYSICAL_ADDRESSES // 2
 
     def allocate(
         self, name: str, size: int, access: int, window: str = "lasting", alignment: int = 1, is_low: bool = False

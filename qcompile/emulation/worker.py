@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, BinaryIO
 
-from ..errors import EmulationError, KernelError, QCompileError
+from ..errors import EmulationError, QCompileError
 from .bochs import Bochs
 from .models import MODELS
 from .program import Program
@@ -35,6 +35,11 @@ class Service:
         self._parent = parent
         self._machine: Bochs | None = None
         self._programs: dict[str, Program] = {}
+
+    @property
+    def is_worn_out(self) -> bool:
+        """Whether another process should take the place of this one."""
+        return self._machine is not None and self._machine.memory.is_worn_out
 
     def answer(self, message: dict[str, Any], contents: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         """The answer to a message, and the bytes that follow it."""
@@ -61,8 +66,6 @@ class Service:
             del self._programs[key]  # what it holds in memory is in no known state
             program.unload()
             raise
-        except KernelError as error:
-            raise error.with_traceback(None) from None
 
 
 def described(error: QCompileError) -> dict[str, Any]:
@@ -93,6 +96,7 @@ def serve(service: Service, questions: BinaryIO, answers: BinaryIO) -> None:
         except QCompileError as error:
             answer, following = {"error": described(error)}, []
         answer["memory"] = resident_bytes()
+        answer["is_worn_out"] = service.is_worn_out
         answers.write(json.dumps(answer).encode() + b"\n")
         for content in following:
             answers.write(content)

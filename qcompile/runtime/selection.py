@@ -14,7 +14,7 @@ from .manifest import LibraryEntry, VariantEntry
 Emulate = bool | Literal["always"]
 
 COMPILE_TOO = "compile it for this machine too: target='host' here, or a name that `qcompile targets` marks"
-EMULATE_HERE = "or check it here in emulation: qc.load(path, emulate=True)"
+EMULATE_HERE = "or check it here in emulation: qc.load(path, emulate=True), `qcompile verify --emulate`"
 
 
 @dataclass(frozen=True)

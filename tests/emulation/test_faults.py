@@ -100,7 +100,7 @@ def test_text(tmp_path: Path) -> None:
         qc.KernelError, match=r"The kernel failed: a\|-3\|4000000000\|ff\|A\|-5000000000\|7\|%\|-12\|x\|\."
     ):
         run_tiny(open_tiny(tmp_path, body))
-    with pytest.raises(qc.KernelError, match="The kernel failed: abc."):
+    with pytest.raises(qc.KernelError, match=r"The kernel failed: abc\."):
         run_tiny(open_tiny(tmp_path, 'snprintf(text, 4, "%s", "abcdef"); return 1;'))
     with pytest.raises(qc.EmulationError, match="prints in a way that is not known here"):
         run_tiny(open_tiny(tmp_path, 'snprintf(text, 4, "%f", 1.0);'))
