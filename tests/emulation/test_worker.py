@@ -75,9 +75,10 @@ def test_one_process_serves_all_libraries(tmp_path: Path, library: client.Emulat
 
 def test_killed_between_calls(library: client.EmulatedLibrary) -> None:
     run_tiny(library)
-    before = worker_process("haswell")
+    before, worker = worker_process("haswell"), client._emulators["haswell"]._worker
+    assert worker is not None
     os.kill(before, signal.SIGKILL)
-    wait_until(lambda: not is_running(before))
+    wait_until(lambda: not worker.is_alive)
     assert run_tiny(library) == RIGHT
     assert worker_process("haswell") != before
 
