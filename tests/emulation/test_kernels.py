@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from qcompile.reference import evaluate
 from qcompile.reference.random_values import random_values
 from qcompile.runtime import container
 
-from .support import needs_emulator
+from .support import needs_emulator, open_tiny, run_tiny
 
 pytestmark = needs_emulator
 
@@ -121,3 +123,64 @@ def test_every_target_names_a_model() -> None:
     for entry in hardware.load_all():
         if entry.architecture == "x86_64":
             assert entry.emulated_cpu in MODELS, entry.name
+
+
+#: what multiplies 4 bytes and adds, in AVX-512 VNNI and in AVX-VNNI: models, and code that leaves the sum in `sum`
+DOT_PRODUCTS = {
+    "avx512vnni": (
+        ("icelake", "tigerlake", "sapphirerapids"),
+        ("skylake_x", "arrowlake", "haswell"),
+        "vpxord %%zmm0, %%zmm0, %%zmm0; vpbroadcastd (%1), %%zmm1; vpbroadcastd (%1), %%zmm2;"
+        ".byte 0x62, 0xf2, 0x75, 0x48, 0x50, 0xc2; vmovd %%xmm0, %0",
+    ),
+    "avxvnni": (
+        ("arrowlake", "sapphirerapids"),
+        ("icelake", "haswell"),
+        "vpxor %%ymm0, %%ymm0, %%ymm0; vpbroadcastd (%1), %%ymm1; vpbroadcastd (%1), %%ymm2;"
+        ".byte 0xc4, 0xe2, 0x75, 0x50, 0xc2; vmovd %%xmm0, %0",
+    ),
+}
+
+
+@pytest.mark.parametrize("feature", DOT_PRODUCTS)
+def test_dot_products(tmp_path: Path, feature: str) -> None:
+    able, unable, code = DOT_PRODUCTS[feature]
+    body = f'uint32_t sum; __asm__ volatile("{code}" : "=r"(sum) : "r"(input) : "memory"); output[0] = sum;'
+    for cpu in (*able, *unable):
+        library = open_tiny(tmp_path, body, cpu=cpu)
+        if cpu in able:
+            assert run_tiny(library)[0] == 1 + 4 + 9 + 16
+        else:
+            with pytest.raises(qc.EmulationError, match=f"the emulated CPU {cpu} does not have"):
+                run_tiny(library)
+        if cpu != "haswell":
+            client._emulators[cpu].stop()
+
+
+AVX512_TARGET = """
+name = "avx512"
+description = "a processor that the machine need not be"
+kind = "cpu"
+architecture = "x86_64"
+required_features = ["avx512f", "avx512bw", "avx512dq", "avx512vl"]
+code_generators = ["llvm"]
+rules = ["cpu_channelwise", "cpu_widen16", "cpu_plain"]
+multiply_add_pairs = "llvm.x86.avx512.pmaddw.d.512"
+vector_bits = 512
+emulated_cpu = "skylake_x"
+[target]
+kind = "llvm"
+mtriple = "x86_64-unknown-linux-gnu"
+mcpu = "skylake-avx512"
+"""
+
+
+def test_a_target_of_the_user(tmp_path: Path) -> None:
+    path = tmp_path / "avx512.toml"
+    path.write_text(AVX512_TARGET, encoding="utf-8")
+    names = ("nhwc", "product", "requantize", "dynamic")
+    bundle = qc.compile({name: OPERATORS[name] for name in names}, str(path))
+    for result in qc.verify(bundle, rounds=1, emulate="always"):
+        assert result.emulated_cpu == "skylake_x"
+        assert result.is_exact, result.detail
+    client._emulators["skylake_x"].stop()
