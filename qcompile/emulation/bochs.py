@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import EmulationError
-from .memory import EXECUTE, PAGE, READ, WRITE, Memory, MemoryFault
+from .memory import EXECUTE, PAGE, READ, WRITE, Memory
 from .models import Model
 
 _STACK = 8 << 20
@@ -255,6 +255,3 @@ def _load(shim: bytes) -> ctypes.CDLL:
         return ctypes.CDLL(f"/proc/self/fd/{descriptor}", mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
         raise EmulationError("The emulator cannot be prepared.", given=str(error)) from error
-
-
-__all__ = ["TRAP", "TRAP_SPACING", "Bochs", "Fault", "MemoryFault"]
