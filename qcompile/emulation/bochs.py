@@ -21,6 +21,8 @@ _ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 _UNDEFINED, _PROTECTION, _PAGE_FAULT = 6, 13, 14
 _EXCEPTIONS = {0: "divides by zero", 16: "raises a floating-point exception", 19: "raises a floating-point exception"}
 _SHOWN_BYTES = 15
+#: a function of the extension module that the shim calls in its own of the same name
+_DECODER = "_Z11assign_srcsP15bxInstruction_cjbjjjjbb"
 
 #: code that does nothing but call the process that emulates
 TRAP = b"\xf4"
@@ -70,12 +72,13 @@ class Bochs:
         self._package: Any = bochscpu
         extension = ctypes.CDLL(sys.modules["bochscpu._bochscpu"].__file__)
         try:
-            create = getattr(extension, model.symbol)
+            create, decoder = getattr(extension, model.symbol), getattr(extension, _DECODER)
         except AttributeError:
             raise EmulationError(
                 f"This version of bochscpu cannot emulate {name}.", remedy="pip install 'qcompile[emulate]'"
             ) from None
         self._shim.qc_choose_model(ctypes.cast(create, ctypes.c_void_p))
+        self._shim.qc_keep_decoder(ctypes.cast(decoder, ctypes.c_void_p))
         self._counter = ctypes.c_uint64.in_dll(self._shim, "qc_instructions")
         self._registers = model.registers
         self.memory = Memory(bochscpu.memory.page_insert, bochscpu.memory.page_remove)

@@ -157,6 +157,35 @@ def test_dot_products(tmp_path: Path, feature: str) -> None:
             client._emulators[cpu].stop()
 
 
+@pytest.mark.parametrize(("index", "output"), [(1, 2), (1, 18), (17, 2), (17, 18), (31, 16)])
+@pytest.mark.parametrize("width", ["x", "y", "z"])
+def test_gathers(tmp_path: Path, width: str, index: int, output: int) -> None:
+    """With an index among the upper registers, which Bochs by itself refuses."""
+    code = (
+        f"vpmovzxbd (%0), %%{width}mm{index}; kxnorw %%k1, %%k1, %%k1;"
+        f"vpgatherdd 4(%1,%%{width}mm{index},4), %%{width}mm{output}%{{%%k1%}}; vpmovdb %%{width}mm{output}, %2"
+    )
+    body = (
+        "static uint32_t table[8]; static uint8_t places[16] = {5, 0, 2, 1}, found[16];"
+        "for (int i = 0; i < 8; i++) table[i] = 10 * i;"
+        f'__asm__ volatile("{code}" : : "r"(places), "r"(table), "m"(found) : "memory");'
+        "for (int i = 0; i < 5; i++) output[i] = found[i];"
+    )
+    library = open_tiny(tmp_path, body, cpu="skylake_x")
+    assert run_tiny(library)[:4] == bytes([60, 10, 30, 20])
+
+
+def test_a_gather_into_its_index(tmp_path: Path) -> None:
+    """It is refused by real processors too."""
+    body = (
+        "static uint32_t table[8];"
+        '__asm__ volatile("vpxord %%zmm17, %%zmm17, %%zmm17; kxnorw %%k1, %%k1, %%k1;'
+        'vpgatherdd (%0,%%zmm17,4), %%zmm17%{%%k1%}" : : "r"(table) : "memory");'
+    )
+    with pytest.raises(qc.EmulationError, match="does not have"):
+        run_tiny(open_tiny(tmp_path, body, cpu="skylake_x"))
+
+
 AVX512_TARGET = """
 name = "avx512"
 description = "a processor that the machine need not be"

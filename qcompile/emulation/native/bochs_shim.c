@@ -32,6 +32,30 @@ void *_Z23create_corei3_cnl_cpuidP8BX_CPU_C(void *cpu) {
   return create_model(cpu);
 }
 
+/* --- decoding: gathers and scatters whose index is one of the vector registers 16 to 31 ------------------------------
+ *
+ * The bit of the index that says so lies beside the field of a further operand, which these instructions do not have
+ * and which must be empty. The module takes that bit for a part of the field and refuses the instruction, after it has
+ * decoded all of it. */
+
+typedef unsigned assign_sources(unsigned char *instruction, unsigned opcode, _Bool is_64, unsigned nnn, unsigned rm,
+                                unsigned vvv, unsigned w, _Bool evex, _Bool displacement8);
+
+static assign_sources *original_assign_sources;
+
+void qc_keep_decoder(assign_sources *original) { original_assign_sources = original; }
+
+unsigned _Z11assign_srcsP15bxInstruction_cjbjjjjbb(unsigned char *instruction, unsigned opcode, _Bool is_64,
+                                                   unsigned nnn, unsigned rm, unsigned vvv, unsigned w, _Bool evex,
+                                                   _Bool displacement8) {
+  enum { INDEX = 26, HIGH = 16, FIELD_IS_NOT_EMPTY = 3 };
+  unsigned char before = instruction[INDEX];
+  unsigned error =
+      original_assign_sources(instruction, opcode, is_64, nnn, rm, vvv, w, evex, displacement8);
+  int is_index = before < HIGH && instruction[INDEX] == before + HIGH;
+  return error == FIELD_IS_NOT_EMPTY && vvv == HIGH && is_index ? 0 : error;
+}
+
 /* --- what the module does at every instruction and access: nothing but counting ------------------------------------ */
 
 uint64_t qc_instructions;
