@@ -152,12 +152,11 @@ def schedule_accumulate(
         state.compute_at(requantize, innermost, preserve_unit_loops=True)
         *_, own_tile, own_channels = _spatial_tail(state, requantize, operator)
         write_out(state, form.vector, own_tile, own_channels)
-        _schedule_moves_out(state, operator, form, tile, loops.channels)
-    elif "output" in names:
-        _schedule_moves_out(state, operator, form, tile, loops.channels)
-    else:
+    elif "output" not in names:
         write_out(state, form.vector, tile, loops.channels)
     state.compute_at(accumulate, innermost, preserve_unit_loops=True)
+    if "output" in names:  # not before: what is moved to a block that has been cut into parts reaches one of them
+        _schedule_moves_out(state, operator, form, tile, loops.channels)
     if is_local:
         state.compute_at(state.get_sblock("centred"), tasks, preserve_unit_loops=True)
     _schedule_reduction(state, accumulate, operator, form, knobs, intrinsic)

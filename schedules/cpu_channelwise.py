@@ -128,17 +128,11 @@ class _Moves:
             state.compute_at(requantize, outer, preserve_unit_loops=True)
             loops = state.get_loops(requantize)
             write_out(state, form.lanes, loops[-2 if form.along_columns else -4], loops[-1])
-        if has_output and not form.along_columns and not self.operator.channels_last:
-            width = self.operator.output_channels
-            positions = self.operator.output_spatial[-1]
-            transpose_out(state, form.lanes, positions, width, self.operator.outputs[0].dtype, tile, lane)
-        elif has_output:
-            state.unroll(tile)
-            elements = self.operator.output_spatial[-1] if form.along_columns else self.operator.output_channels
-            write_row(state, lane, elements % form.lanes, form.lanes)
-        else:
+        if not has_output:
             write_out(state, form.lanes, tile, lane)
         state.compute_at(accumulate, outer, preserve_unit_loops=True)
+        if has_output:  # not before: what is moved to a block that has been cut into parts reaches one of them
+            self._moves_out(tile, lane)
         if self._is_packed_by_task():
             state.compute_at(state.get_sblock("centred"), tasks, preserve_unit_loops=True)
         self._reduction(accumulate)
@@ -146,6 +140,17 @@ class _Moves:
         if "rows" in self.names:
             size = ChannelwiseGeometry(self.operator, form).transposed_channels
             transpose_in(state, size, self.operator.input.dtype, self.parallel)
+
+    def _moves_out(self, tile: Any, lane: Any) -> None:
+        """The results of a tile to their places."""
+        state, form, operator = self.state, self.form, self.operator
+        if not form.along_columns and not operator.channels_last:
+            width, positions = operator.output_channels, operator.output_spatial[-1]
+            transpose_out(state, form.lanes, positions, width, operator.outputs[0].dtype, tile, lane)
+            return
+        state.unroll(tile)
+        elements = operator.output_spatial[-1] if form.along_columns else operator.output_channels
+        write_row(state, lane, elements % form.lanes, form.lanes)
 
     def _consumer(self) -> Any:
         for name in ("output", "requantize"):

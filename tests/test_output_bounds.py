@@ -29,6 +29,16 @@ def convolution(layout: str, columns: int, channels: int, groups: int = 1, taps:
     )  # fmt: skip
 
 
+def convolution_integer(layout: str, groups: int) -> Operator:
+    data, filters = ((1, 19, 3, 3), (19, 19 // groups, 1, 1))
+    if layout == "NHWC":
+        data, filters = ((1, 3, 3, 19), (19, 1, 1, 19 // groups))
+    return qc.ConvolutionInteger(
+        qc.Tensor(data, "uint8", layout), qc.Tensor(filters, "int8", layout), group_count=groups,
+        input_zero_point=None,
+    )  # fmt: skip
+
+
 # a row ends with a single code, among others, in a vector of 8, 16, 32 and 64
 OPERATORS = [
     *(product(rows, 16, columns) for rows in (1, 2, 5) for columns in (1, 7, 17, 31, 33, 65, 97, 129)),
@@ -36,7 +46,8 @@ OPERATORS = [
     *(convolution("NHWC", 5, channels, channels, 3) for channels in (1, 3, 17, 33, 49)),
     *(convolution("NCHW", columns, 8, 8, 3) for columns in (5, 15, 17, 33, 65)),
     *(convolution("NCHW", columns, 17) for columns in (3, 17)),
-    qc.ConvolutionInteger(qc.Tensor((1, 9, 3, 3), "int8"), qc.Tensor((17, 9, 1, 1), "int8")),
+    *(qc.MatrixMultiplyInteger(qc.Tensor((2, 4), "uint8"), qc.Tensor((4, columns), "int8")) for columns in (5, 19, 37)),
+    *(convolution_integer(layout, groups) for layout in ("NCHW", "NHWC") for groups in (1, 19)),
     *(qc.QuantizeLinear(qc.Tensor((elements,), "float32")) for elements in (1, 17, 65, 129)),
 ]  # fmt: skip
 
