@@ -30,6 +30,8 @@ KNOBS: Mapping[str, tuple[int, int, int]] = {
     ),  # centred input that stays in the cache while the panels of the filter pass
     "serial_operations": (400_000, 0, 2**31 - 1),  # an operator with fewer multiply-accumulates runs in one thread
 }
+#: of the knob positions_first, in rules that offer it: 1 where a tile has fewer positions than vectors
+BY_SHAPE = 2
 #: Tasks that keep a handful of threads busy.
 TASKS = 8
 #: Share of the time of a multiply-accumulate that loading a vector of the filter adds, and an input for all lanes.
@@ -70,7 +72,7 @@ def extents_of(operator: Convolution | MatrixMultiply) -> tuple[int, int]:
 
 
 def register_tile(
-    positions: int, vectors: int, knobs: Mapping[str, int], registers: int | None = None
+    positions: int, vectors: int, knobs: Mapping[str, int], registers: int | None = None, in_flight: int = 1
 ) -> tuple[int, int]:
     """Output positions and vectors of output channels that are summed up together.
 
@@ -81,13 +83,16 @@ def register_tile(
         positions: output positions of a row.
         vectors: vectors of output channels.
         knobs: of KNOBS.
-        registers: that hold the sums, a vector of the filter for each vector of sums, and one input.
+        registers: that hold the sums and, as the operands come in the better order, all inputs of a step and a vector
+            of the filter, or all its vectors of the filter and an input.
+        in_flight: sums that are worked on at a time; fewer wait for each other.
     """
 
     def cost(shape: tuple[int, int]) -> tuple[float, int]:
         tile, together = shape
         computed = -(-positions // tile) * tile * -(-vectors // together) * together
-        return computed * (1 + FILTER_COST / tile + INPUT_COST / together), -tile * together
+        waiting = max(1.0, in_flight / (tile * together))
+        return computed * waiting * (1 + FILTER_COST / tile + INPUT_COST / together), -tile * together
 
     tiles = [min(knobs["tile"], positions)] if knobs["tile"] else range(1, min(positions, 7) + 1)
     panels = [min(knobs["vectors"], vectors)] if knobs["vectors"] else range(1, min(vectors, 8) + 1)
@@ -96,7 +101,7 @@ def register_tile(
         (tile, together)
         for tile, together in shapes
         if tile * together <= knobs["accumulators"]
-        and (registers is None or tile * together + together + 1 <= registers)
+        and (registers is None or tile * together + min(tile, together) + 1 <= registers)
     ]
     return min(fitting or shapes, key=cost)
 
@@ -285,7 +290,8 @@ def _schedule_reduction(
     steps = max(size for size in range(1, knobs["unroll"] + 1) if extent % size == 0)
     outer, step = state.split(depth, [None, steps])
     vectors, lane = state.split(channels, [None, form.vector])
-    spatial = [vectors, tile] if knobs["positions_first"] else [tile, vectors]
+    positions_first = _positions_first(form, knobs)
+    spatial = [vectors, tile] if positions_first else [tile, vectors]
     state.reorder(*outer_taps, outer, step, *spatial, lane, *pair)
     for loop in (step, *spatial):
         state.unroll(loop)
@@ -298,10 +304,17 @@ def _schedule_reduction(
         state.tensorize(lane, intrinsic)
     loops = state.get_loops(initial)
     own_lane = loops[-1]
-    own_tile, own_vectors = (loops[-2], loops[-3]) if knobs["positions_first"] else (loops[-3], loops[-2])
+    own_tile, own_vectors = (loops[-2], loops[-3]) if positions_first else (loops[-3], loops[-2])
     state.unroll(own_tile)
     state.unroll(own_vectors)
     state.vectorize(own_lane)
+
+
+def _positions_first(form: AccumulateForm, knobs: Mapping[str, int]) -> bool:
+    """Whether a vector of the filter meets all positions before the next; by shape: what needs fewer registers."""
+    if knobs["positions_first"] == BY_SHAPE:
+        return form.tile < form.lanes // form.vector
+    return bool(knobs["positions_first"])
 
 
 def _subtracts_from_packed_codes(state: Schedule, block: str) -> bool:

@@ -15,7 +15,7 @@ from qcompile.errors import NotApplicable
 from qcompile.facts import Facts
 from qcompile.hardware import Hardware
 from qcompile.schedules import cpu_accumulate
-from qcompile.schedules.cpu_accumulate import KNOBS, check_wide
+from qcompile.schedules.cpu_accumulate import BY_SHAPE, KNOBS, check_wide
 from qcompile.spec import Convolution, MatrixMultiply, Operator
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
@@ -25,8 +25,15 @@ if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not n
 
 name = "cpu_dot_product"
 version = 1
-knobs = {knob: limits for knob, limits in KNOBS.items() if knob != "raw_rows"}
+knobs = {
+    **{knob: limits for knob, limits in KNOBS.items() if knob != "raw_rows"},
+    "accumulators": (12, 1, 28),
+    "positions_first": (BY_SHAPE, 0, BY_SHAPE),
+    "unroll": (4, 1, 16),
+}
 _QUADS = 4
+#: two of the instructions begin in a cycle and take five, on Intel's processors
+_IN_FLIGHT = 10
 
 
 def check(operator: Operator, hardware: Hardware, facts: Facts) -> None:
@@ -47,7 +54,9 @@ def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts
     assert isinstance(operator, (Convolution, MatrixMultiply))
     lanes = hardware.int32_lanes
     positions, channels = cpu_accumulate.extents_of(operator)
-    tile, vectors = cpu_accumulate.register_tile(positions, -(-channels // lanes), knobs, hardware.vector_registers)
+    tile, vectors = cpu_accumulate.register_tile(
+        positions, -(-channels // lanes), knobs, hardware.vector_registers, _IN_FLIGHT
+    )
     return AccumulateForm(vectors * lanes, tile, lanes, _QUADS, raw_data=True, raw_weights=not facts.weights_fit_int8)
 
 
