@@ -49,7 +49,7 @@ def print_table(columns: Mapping[str, str], rows: Sequence[Sequence[object]]) ->
     """Prints a table that fits into the terminal; cells that are too long go on in the next line.
 
     Args:
-        columns: heading -> "left" or "right"; cells on the right are never broken.
+        columns: heading -> "left", "right" or "whole", which is on the left; only cells of "left" are broken.
         rows: a cell for each column.
     """
     from rich.table import Table
@@ -58,7 +58,7 @@ def print_table(columns: Mapping[str, str], rows: Sequence[Sequence[object]]) ->
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     for heading, side in columns.items():
         table.add_column(
-            Text(heading), justify="right" if side == "right" else "left", overflow="fold", no_wrap=side == "right"
+            Text(heading), justify="right" if side == "right" else "left", overflow="fold", no_wrap=side != "left"
         )
     for row in rows:
         table.add_row(*(Text(printable(str(cell))) for cell in row))

@@ -61,14 +61,12 @@ def _obstacles() -> list[str]:
 
 def _print(rows: list[dict[str, Any]], obstacles: list[str]) -> None:
     output.print_table(
-        {"target": "left", "description": "left", "architecture": "left", "needs": "left", "runs here": "left",
-         "compiles here": "left"},
+        {"target": "whole", "description": "left", "needs": "left", "runs here": "left", "compiles here": "left"},
         [
             (
                 row["name"] + (" (host)" if row["is_host"] else ""),
                 row["description"],
-                row["architecture"],
-                " ".join(row["required_features"]) or "-",
+                " ".join([row["architecture"], *row["required_features"]]),
                 "yes" if row["runs_here"] else f"no, lacks {', '.join(row['missing'])}",
                 "yes" if row["compiles_here"] else "no",
             )
