@@ -1,4 +1,4 @@
-"""What all tests share: a cache of their own, and kernels for every CPU target that runs here."""
+"""What all tests share: a cache of their own, and kernels for every CPU target, in emulation where they have to be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,19 @@ from pathlib import Path
 import pytest
 
 from qcompile import hardware
+from qcompile.emulation.client import check_installed
+from qcompile.errors import EmulationError
 from qcompile.runtime import cpu_features
+
+
+def emulator_is_installed() -> bool:
+    """Whether kernels of other CPUs can be run."""
+    try:
+        check_installed()
+    except EmulationError:
+        return False
+    return True
+
 
 CPU_TARGETS = [entry.name for entry in hardware.load_all() if entry.kind == "cpu"]
 RUNNABLE_TARGETS = [
@@ -18,6 +30,9 @@ RUNNABLE_TARGETS = [
     for entry in hardware.load_all()
     if entry.kind == "cpu" and not cpu_features.missing(entry.architecture, entry.required_features)
 ]
+
+#: CPU targets that run here, natively or in emulation
+TESTED_TARGETS = CPU_TARGETS if emulator_is_installed() else RUNNABLE_TARGETS
 
 needs_binutils = pytest.mark.skipif(
     not (shutil.which("objdump") and shutil.which("nm")), reason="objdump and nm (package binutils) are not installed"
@@ -38,7 +53,7 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test with an argument `target` runs for every CPU target; one that this machine lacks is skipped by name."""
+    """A test with an argument `target` runs for every CPU target; one that cannot even be emulated is skipped."""
     if "target" in metafunc.fixturenames:
         metafunc.parametrize(
             "target",
@@ -46,7 +61,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 pytest.param(
                     name,
                     marks=pytest.mark.skipif(
-                        name not in RUNNABLE_TARGETS, reason=f"kernels of target {name} do not run on this CPU"
+                        name not in TESTED_TARGETS,
+                        reason=f"kernels of target {name} do not run on this CPU, and the emulator is not installed",
                     ),
                 )
                 for name in CPU_TARGETS

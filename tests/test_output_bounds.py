@@ -60,7 +60,7 @@ def bundle(target: str) -> qc.Bundle:
         for operator, own in zip(OPERATORS, values, strict=True)
     ]
     return qc.compile({str(number): operator for number, operator in enumerate(OPERATORS)}, target,
-                      {str(number): own for number, own in enumerate(constants)})  # fmt: skip
+                      {str(number): own for number, own in enumerate(constants)}).emulated()  # fmt: skip
 
 
 def values_of(operator: Operator) -> dict[str, Any]:

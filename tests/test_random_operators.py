@@ -1,4 +1,4 @@
-"""Random operators, compiled with random constants, equal the reference on every CPU target."""
+"""Random operators, compiled with random constants, equal the reference on every CPU target, emulated or not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qcompile.reference import evaluate
 from qcompile.spec import Operator
 
 from . import strategies
-from .conftest import RUNNABLE_TARGETS
+from .conftest import TESTED_TARGETS
 from .support import assert_equal, split_values
 
 SETTINGS = settings(
@@ -45,10 +45,10 @@ PLAIN_TARGET = str(Path(__file__).parent / "data" / "targets" / "plain.toml")
 def check(operator: Operator, values: dict[str, Any], constant_names: set[str]) -> None:
     constants, run_time = split_values(values, constant_names)
     expected = evaluate(operator, values)
-    targets = [*RUNNABLE_TARGETS, *([PLAIN_TARGET] if operator.accumulation_length else [])]
+    targets = [*TESTED_TARGETS, *([PLAIN_TARGET] if operator.accumulation_length else [])]
     for target in targets:
-        kernel = qc.compile(operator, target, constants)
-        for threads in (1, 3):
+        kernel = qc.compile(operator, target, constants).emulated()
+        for threads in (1,) if kernel.variant.emulated_cpu else (1, 3):
             assert_equal(expected, kernel(num_threads=threads, **run_time))
 
 
@@ -103,7 +103,7 @@ def test_sizes_around_the_vectors(width: int, target: str) -> None:
         name: {tensor: value for tensor, value in own.items() if tensor not in ("input", "a")}
         for name, own in values.items()
     }
-    bundle = qc.compile(operators, target, constants)
+    bundle = qc.compile(operators, target, constants).emulated()
     for name, operator in operators.items():
         kernel = bundle[name]
         run_time = {tensor.name: values[name][tensor.name] for tensor in kernel.inputs}
@@ -112,7 +112,9 @@ def test_sizes_around_the_vectors(width: int, target: str) -> None:
 
 def test_every_example_of_the_catalogue() -> None:
     examples = {entry.name: entry for row in catalogue.CATALOGUE for entry in row.examples}
-    bundle = qc.compile(examples, RUNNABLE_TARGETS)
+    bundle = qc.compile(examples, TESTED_TARGETS)
     assert bundle.names == list(examples)
-    for result in qc.verify(bundle, rounds=1):
+    results = qc.verify(bundle, rounds=1, emulate=True)
+    assert len(results) == len(examples) * len(TESTED_TARGETS)
+    for result in results:
         assert result.is_exact, result.detail
