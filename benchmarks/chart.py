@@ -4,7 +4,7 @@
     python benchmarks/chart.py speed.json -o docs/speed.svg [--suite layers] [--layout NHWC] [--threads 1]
 
 One panel for each combination of types: for each layer the speed of our kernel and of each peer. Bars of peers whose
-results are wrong are hatched. The dashed line is the measured limit of exact products on AVX2.
+results are wrong are hatched. The dashed line is the measured limit of exact products on the target.
 """
 
 from __future__ import annotations
@@ -130,8 +130,10 @@ def _legend(panels: dict[str, list[dict[str, Any]]]) -> list[Any]:
     handles: list[Any] = [Patch(color=colour, label=text) for name, (text, colour) in _BARS.items() if name in present]
     if any(result["verdict"] == "wrong" for line in lines for result in line["peers"].values()):
         handles.append(Patch(facecolor="none", edgecolor=_INK, hatch="////", label="results are wrong (saturated)"))
-    if any("port_share" in line["limits"] for line in lines):
-        handles.append(Line2D([], [], color=_INK, linestyle="--", linewidth=0.8, label="limit of vpmaddwd"))
+    multipliers = {line.get("multiplier") or "vpmaddwd" for line in lines if "port_share" in line["limits"]}
+    if multipliers:
+        label = f"limit of {', '.join(sorted(multipliers))}"
+        handles.append(Line2D([], [], color=_INK, linestyle="--", linewidth=0.8, label=label))
     return handles
 
 

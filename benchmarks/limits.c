@@ -1,4 +1,4 @@
-/* What the machine can do at most: multiply-adds of int16 pairs from registers, and reading memory. AVX2. */
+/* What the machine can do at most: multiply-adds of int16 pairs or of four bytes from registers, and reading memory. */
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +23,28 @@ __attribute__((target("avx2"))) int32_t multiply_add(int64_t rounds) {
     e = _mm256_add_epi32(_mm256_add_epi32(e, f), _mm256_add_epi32(g, h));
     i = _mm256_add_epi32(_mm256_add_epi32(i, j), _mm256_add_epi32(k, l));
     return _mm_cvtsi128_si32(_mm256_castsi256_si128(_mm256_add_epi32(a, _mm256_add_epi32(e, i))));
+}
+
+/* Sums of products of four bytes, `rounds` times on 12 independent accumulators. The bytes are what the registers hold. */
+#define TWELVE_REGISTERS(prefix, r)                                                                               \
+    prefix " %%" r "14, %%" r "15, %%" r "0\n\t" prefix " %%" r "14, %%" r "15, %%" r "1\n\t"                      \
+    prefix " %%" r "14, %%" r "15, %%" r "2\n\t" prefix " %%" r "14, %%" r "15, %%" r "3\n\t"                      \
+    prefix " %%" r "14, %%" r "15, %%" r "4\n\t" prefix " %%" r "14, %%" r "15, %%" r "5\n\t"                      \
+    prefix " %%" r "14, %%" r "15, %%" r "6\n\t" prefix " %%" r "14, %%" r "15, %%" r "7\n\t"                      \
+    prefix " %%" r "14, %%" r "15, %%" r "8\n\t" prefix " %%" r "14, %%" r "15, %%" r "9\n\t"                      \
+    prefix " %%" r "14, %%" r "15, %%" r "10\n\t" prefix " %%" r "14, %%" r "15, %%" r "11\n\t"
+#define VECTOR_REGISTERS "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11"
+
+/* 32 multiply-accumulates an instruction. */
+void dot_product_256(int64_t rounds) {
+    for (int64_t round = 0; round < rounds; round++)
+        __asm__ volatile(TWELVE_REGISTERS("%{vex%} vpdpbusd", "ymm") ::: VECTOR_REGISTERS);
+}
+
+/* 64 multiply-accumulates an instruction. */
+void dot_product_512(int64_t rounds) {
+    for (int64_t round = 0; round < rounds; round++)
+        __asm__ volatile(TWELVE_REGISTERS("vpdpbusd", "zmm") ::: VECTOR_REGISTERS);
 }
 
 /* The sum of `count` int32, a multiple of 64, read with 8 independent vectors, `rounds` times. */

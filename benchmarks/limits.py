@@ -2,9 +2,9 @@
 
     python benchmarks/limits.py [--threads 1 --threads 2]
 
-A kernel of exact int8 products on AVX2 multiplies int16 pairs (vpmaddwd) and adds (vpaddd); the rate of these two from
-registers is the limit of its arithmetic. A product of one row reads each weight once; its limit is how fast the memory
-level in which the weights fit can be read.
+A kernel of exact int8 products on AVX2 multiplies int16 pairs (vpmaddwd) and adds (vpaddd), with VNNI it multiplies and
+adds four bytes (vpdpbusd); the rate of these from registers is the limit of its arithmetic. A product of one row reads
+each weight once; its limit is how fast the memory level in which the weights fit can be read.
 """
 
 from __future__ import annotations
@@ -22,10 +22,15 @@ import numpy as np
 from interleaved import medians
 from native import shared_library
 
+from qcompile import hardware
 from qcompile.runtime import cpu_features
 
-#: Of one round of limits.c's multiply_add: 12 instructions of 16 multiply-accumulates.
-_ROUND = 12 * 16
+#: what multiplies -> function of limits.c, multiply-accumulates of one of its rounds, features that it needs
+MULTIPLIERS = {
+    "vpmaddwd": ("multiply_add", 12 * 16, ("avx2",)),
+    "vpdpbusd ymm": ("dot_product_256", 12 * 32, ("avxvnni",)),
+    "vpdpbusd zmm": ("dot_product_512", 12 * 64, ("avx512f", "avx512vnni")),
+}
 _ROUNDS = 1_000_000
 _UNITS = {"K": 1 << 10, "M": 1 << 20}
 #: Bytes that one call reads at least, so that starting threads does not count.
@@ -44,9 +49,17 @@ class Limit:
         return self.amount / seconds
 
 
-def is_available() -> bool:
-    """Whether the limits can be measured here: they are AVX2 code."""
-    return "avx2" in cpu_features.features()
+def is_available(multiplier: str = "vpmaddwd") -> bool:
+    """Whether a limit can be measured here; that of reading memory needs what vpmaddwd needs."""
+    return all(feature in cpu_features.features() for feature in MULTIPLIERS[multiplier][2])
+
+
+def multiplier_of(target: str) -> str:
+    """What multiplies in dense kernels of a target."""
+    found = hardware.load(target)
+    if not found.dot_product:
+        return "vpmaddwd"
+    return "vpdpbusd zmm" if found.vector_bits == 512 else "vpdpbusd ymm"
 
 
 @cache
@@ -69,10 +82,11 @@ def memory_level(size: int, threads: int) -> str:
 
 
 @cache
-def multiply_add_limit(threads: int) -> Limit:
-    """The pair vpmaddwd and vpaddd from registers, on each of the threads."""
-    function = _library().multiply_add
-    return Limit(_on_threads(threads, lambda _: function(_ROUNDS)), threads * _ROUNDS * _ROUND)
+def multiply_add_limit(threads: int, multiplier: str = "vpmaddwd") -> Limit:
+    """Multiplying and adding from registers, on each of the threads; `multiplier` is a key of MULTIPLIERS."""
+    name, products, _ = MULTIPLIERS[multiplier]
+    function = getattr(_library(), name)
+    return Limit(_on_threads(threads, lambda _: function(_ROUNDS)), threads * _ROUNDS * products)
 
 
 @cache
@@ -104,7 +118,8 @@ def copy_limit() -> Limit:
 @cache
 def _library() -> Any:
     library = ctypes.CDLL(str(shared_library("limits.c")))
-    library.multiply_add.argtypes = [ctypes.c_int64]
+    for name, _, _ in MULTIPLIERS.values():
+        getattr(library, name).argtypes = [ctypes.c_int64]
     library.read_memory.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
     return library
 
@@ -123,13 +138,13 @@ def main() -> None:
     parser.add_argument("--threads", action="append", type=int, help="default: 1")
     options = parser.parse_args()
     for threads in options.threads or [1]:
-        chosen = {"vpmaddwd": multiply_add_limit(threads)}
+        chosen = {name: multiply_add_limit(threads, name) for name in MULTIPLIERS if is_available(name)}
         chosen |= {level: read_limit(level, threads) for level in ("L2", "L3", "DRAM")}
         seconds = medians({name: limit.call for name, limit in chosen.items()})
         print(f"threads: {threads}")
         for name, limit in chosen.items():
-            unit = "GMAC/s" if name == "vpmaddwd" else "GB/s read"
-            print(f"  {name:10} {limit.rate(seconds[name]) / 1e9:8.1f} {unit}")
+            unit = "GMAC/s" if name in MULTIPLIERS else "GB/s read"
+            print(f"  {name:12} {limit.rate(seconds[name]) / 1e9:8.1f} {unit}")
 
 
 if __name__ == "__main__":

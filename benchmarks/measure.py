@@ -52,7 +52,8 @@ class Line:
         rate: 10^9 multiply-accumulates or elements a second.
         spread: how much our times in the middle half of the turns differ, as a share of the median.
         peers: name -> result, of those that have the operator.
-        port_share: share of the limit of vpmaddwd; for convolutions and products.
+        port_share: share of the limit of `multiplier`; for convolutions and products.
+        multiplier: the instruction that multiplies in dense kernels of the target.
         read_share: bytes of weights a second as a share of what the memory level `read_level` delivers; for products of
             one row.
         copy_share: bytes read and written a second, as a share of what a copy of large arrays reaches; for operators on
@@ -72,6 +73,7 @@ class Line:
     spread: float
     peers: Mapping[str, PeerResult]
     port_share: float | None = None
+    multiplier: str = ""
     read_share: float | None = None
     read_level: str | None = None
     copy_share: float | None = None
@@ -143,7 +145,8 @@ def measure(
         if differing(right, output).any():
             raise RuntimeError(f"{case.title}: our {name} is wrong")
     prepared, failures = _prepare(case, values, threads, peers)
-    chosen = _limits(case, values, threads)
+    multiplier = limits.multiplier_of(kernel.variant.target)
+    chosen = _limits(case, values, threads, multiplier)
     calls = {"ours": ours, **{name: entry.call for name, entry in prepared.items()}}
     samples = turns({**calls, **{f"limit {name}": limit.call for name, limit in chosen.items()}}, rounds)
     seconds = {name: statistics.median(values) for name, values in samples.items()}
@@ -167,6 +170,7 @@ def measure(
         spread(samples["ours"]),
         {name: _result(entry, seconds[name], expected["output"]) for name, entry in prepared.items()},
         **shares,
+        multiplier=multiplier if "port_share" in shares else "",
         read_level=level,
         limits=rates,
         failures=failures,
@@ -190,14 +194,14 @@ def _prepare(
     return prepared, failures
 
 
-def _limits(case: Case, values: Values, threads: int) -> dict[str, limits.Limit]:
+def _limits(case: Case, values: Values, threads: int, multiplier: str) -> dict[str, limits.Limit]:
     """Name of a share -> what it is a share of."""
     operator = case.operator
     if not isinstance(operator, (Convolution, MatrixMultiply)):
         return {"copy_share": limits.copy_limit()}
-    if not limits.is_available():
+    if not limits.is_available(multiplier):
         return {}
-    chosen = {"port_share": limits.multiply_add_limit(threads)}
+    chosen = {"port_share": limits.multiply_add_limit(threads, multiplier)}
     if isinstance(operator, MatrixMultiply) and operator.rows == 1:
         level = limits.memory_level(values["b"].nbytes, threads)
         chosen["read_share"] = limits.read_limit(level, threads)

@@ -141,7 +141,12 @@ def test_turns() -> None:
 @pytest.mark.skipif("avx2" not in cpu_features.features(), reason="the limits are measured with AVX2")
 def test_limits() -> None:
     limits, medians = part("limits"), part("interleaved").medians
-    chosen = {"port": limits.multiply_add_limit(1), "L2": limits.read_limit("L2", 1), "two": limits.read_limit("L2", 2)}
+    ports = {name: limits.multiply_add_limit(1, name) for name in limits.MULTIPLIERS if limits.is_available(name)}
+    assert "vpmaddwd" in ports
+    chosen = {**ports, "L2": limits.read_limit("L2", 1), "two": limits.read_limit("L2", 2)}
+    assert limits.multiplier_of("x86_64-avx2") == "vpmaddwd"
+    assert limits.multiplier_of("x86_64-avxvnni") == "vpdpbusd ymm"
+    assert limits.multiplier_of("x86_64-avx512vnni") == "vpdpbusd zmm"
     seconds = medians({name: limit.call for name, limit in chosen.items()}, rounds=1, seconds_per_round=0)
     assert all(chosen[name].rate(value) > 0 for name, value in seconds.items())
     sizes = limits.cache_bytes()

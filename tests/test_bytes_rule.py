@@ -198,7 +198,8 @@ def test_drawn_weights_keep_to_the_facts() -> None:
     for operator in OPERATORS:
         values = drawn_values(operator, 1, 0, Facts((-5, 5)))
         constants = {name: value for name, value in values.items() if name != operator.tensors[0].name}
-        assert facts_of(operator, constants) == Facts((-5, 5))
+        low, high = facts_of(operator, constants).weights or (-9, 9)
+        assert -5 <= low <= high <= 5
 
 
 def test_the_weakest_facts() -> None:
