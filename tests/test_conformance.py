@@ -37,7 +37,7 @@ def bundle(suite: str, target: str, run_time: bool) -> qc.Bundle:
     compiled = qc.compile({case.id: case.operator for case in chosen}, target, constants)
     with tempfile.TemporaryDirectory() as folder:
         loaded: qc.Bundle = through_file(compiled, Path(folder))
-        return loaded.emulated()
+        return loaded
 
 
 def constants_of(case: Case) -> dict[str, Any]:
