@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 from qcompile.compute.form import AccumulateForm
 from qcompile.compute.geometry import Geometry, is_pointwise, row_positions
 from qcompile.errors import NotApplicable
-from qcompile.schedules.cpu_moves import block_names, transpose_in, transpose_out, write_out, write_row
+from qcompile.schedules.cpu_moves import (
+    block_names,
+    keep_scalars_in_registers,
+    transpose_in,
+    transpose_out,
+    write_out,
+    write_row,
+)
 from qcompile.spec import Convolution, MatrixMultiply, Operator
 
 if TYPE_CHECKING:
@@ -343,7 +350,9 @@ def _schedule_centred(
         geometry = Geometry(operator, form)
         if not geometry.is_contiguous:
             _parallel_rows(state, "centred", parallel)
-            row = state.get_loops(state.get_sblock("centred"))[-1]
+            block = state.get_sblock("centred")
+            keep_scalars_in_registers(state, block, state.get_loops(block)[0])
+            row = state.get_loops(block)[-1]
             if geometry.centred_channels % form.vector == 0:
                 vector = 2 * form.vector if geometry.centred_channels % (2 * form.vector) == 0 else form.vector
                 state.vectorize(state.split(row, [None, vector])[1])

@@ -93,3 +93,12 @@ def transpose_out(
         return
     state.reorder(channels, tile)
     state.unroll(tile)
+
+
+def keep_scalars_in_registers(state: Schedule, block: Any, outer: Any) -> None:
+    """Copies parameters of one element to locals: LLVM would load them again after every store, which may alias."""
+    for index, region in enumerate(state.get(block).reads):
+        if all(int(extent) == 1 for extent in region.source.shape):
+            copy = state.cache_read(block, index, "local", [block])
+            if outer is not None:
+                state.compute_at(copy, outer)

@@ -13,7 +13,7 @@ from qcompile.compute.form import AccumulateForm, ElementwiseForm, rows_of
 from qcompile.facts import Facts
 from qcompile.hardware import Hardware
 from qcompile.schedules import cpu_accumulate
-from qcompile.schedules.cpu_moves import block_names
+from qcompile.schedules.cpu_moves import block_names, keep_scalars_in_registers
 from qcompile.spec import Convolution, DynamicQuantizeLinear, MatrixMultiply, Operator
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
@@ -98,16 +98,7 @@ def _schedule_elementwise(
         state.parallel(outer)
     # where the row is partitioned, a copy lands inside the row by itself
     is_partitioned_row = outer is row and segment % form.lanes != 0
-    _keep_scalars_in_registers(state, block, None if is_partitioned_row else outer)
-
-
-def _keep_scalars_in_registers(state: Schedule, block: Any, outer: Any) -> None:
-    """Copies parameters of one element to locals: LLVM would load them again after every store, which may alias."""
-    for index, region in enumerate(state.get(block).reads):
-        if all(int(extent) == 1 for extent in region.source.shape):
-            copy = state.cache_read(block, index, "local", [block])
-            if outer is not None:
-                state.compute_at(copy, outer)
+    keep_scalars_in_registers(state, block, None if is_partitioned_row else outer)
 
 
 def _partition(state: Schedule, loop: Any, head: int, extent: int) -> Any:
