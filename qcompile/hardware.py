@@ -10,6 +10,7 @@ from typing import Any
 
 from . import resources
 from .errors import TargetFileError, UnknownNameError
+from .instructions import INSTRUCTIONS
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,17 @@ def _check(content: Mapping[str, Any], origin: str) -> Hardware:
         raise TargetFileError(
             f"Target file {origin}: vector_bits is wrong.", given=values["vector_bits"], accepted="128, 256 or 512"
         )
+    for field_name, known_instructions in INSTRUCTIONS.items():
+        chosen = values.get(field_name, "")
+        fitting = [name for name, entry in known_instructions.items() if entry.vector_bits == values["vector_bits"]]
+        if chosen and chosen not in fitting:
+            raise TargetFileError(
+                f"Target file {origin}: {field_name} names no instruction that is known for vectors of "
+                f"{values['vector_bits']} bits.",
+                given=repr(chosen)[:120],
+                accepted=", ".join(fitting),
+                remedy="leave the field out where there is no such instruction",
+            )
     if values.get("vector_registers", 16) not in (16, 32):
         raise TargetFileError(
             f"Target file {origin}: vector_registers is wrong.", given=values["vector_registers"], accepted="16 or 32"

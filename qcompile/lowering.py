@@ -23,6 +23,7 @@ from tvm import tirx
 from .compute.rounding import UNFUSED
 from .errors import LoweringError, TargetFileError
 from .hardware import Hardware
+from .instructions import INSTRUCTIONS
 
 STAGES = ("computed", "scheduled", "lowered", "llvm", "assembly")
 #: Interface tensors come from anywhere: the code may not assume more than the alignment of one element.
@@ -123,10 +124,28 @@ def tvm_target(hardware: Hardware) -> tvm.target.Target:
         cpu = hardware.target.get("mcpu", "generic")
         if cpu not in set(map(str, cpus)):  # LLVM would print a line and take a generic one
             raise ValueError(f"LLVM knows no CPU {cpu!r}")
+        _check_features(hardware, set(map(str, tvm.get_global_func("target.llvm_get_cpu_features")(target))))
         return target
     except (ValueError, TypeError, RuntimeError) as error:
         message = str(error).splitlines()[0]
         raise TargetFileError(f"TVM refuses the table [target] of {hardware.name}: {message}") from error
+
+
+def _check_features(hardware: Hardware, features: set[str]) -> None:
+    """Raises ValueError where LLVM would end the process, or ignore what it does not know.
+
+    Args:
+        hardware: the target.
+        features: what LLVM's CPU has, with the target's own additions.
+    """
+    for word in hardware.target.get("mattr", ()):
+        if word.startswith("+") and word[1:] not in features:
+            raise ValueError(f"LLVM knows no feature {word!r} of mattr")
+    for field, known in INSTRUCTIONS.items():
+        name = getattr(hardware, field)
+        if name and not any(needed <= features for needed in known[name].features):
+            ways = " or ".join(" and ".join(sorted(needed)) for needed in known[name].features)
+            raise ValueError(f"{name} ({field}) needs the feature {ways}, which mcpu and mattr do not give")
 
 
 def lower(module: tvm.IRModule, symbol: str, hardware: Hardware, dump: tuple[str, ...] = ()) -> Machine:

@@ -92,7 +92,11 @@ def transpose_out(
         state.tensorize(block, transpose.register(size, block_width, dtype, source_ones=2, target_ones=1))
         return
     state.reorder(channels, tile)
-    state.unroll(tile)
+    # channels that every panel has, and those that the last one has not: all of these or none, as in write_row
+    rest = width % lanes
+    for part in state.loop_partition(channels, [rest, None]) if rest else [channels]:
+        (block,) = state.get_child_blocks(part)
+        state.unroll(state.get_loops(block)[-1])
 
 
 def keep_scalars_in_registers(state: Schedule, block: Any, outer: Any) -> None:

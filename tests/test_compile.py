@@ -221,6 +221,26 @@ def test_a_target_file_of_the_users_own(tmp_path: Path) -> None:
     [
         ('kind = "cpu"', 'kind = "tpu"', "unknown kind"),
         ("vector_bits = 128", "vector_bits = 100", "vector_bits is wrong"),
+        ("vector_bits = 128", "vector_bits = 128\nvector_registers = 17", "vector_registers is wrong"),
+        ("vector_bits = 128", "vector_bits = 128\nvector_registers = true", "vector_registers"),
+        *(
+            (
+                "vector_bits = 128",
+                f'vector_bits = 128\n{field} = "{name}"',
+                rf"(?s){field} names no instruction.*128 bits.*{name}.*accepted: .*128|sse2",
+            )
+            for field, name in (
+                ("dot_product", "vpdpbusd"),
+                ("dot_product", "llvm.x86.nothing"),
+                ("dot_product", "llvm.x86.avx512.vpdpbusd.256"),
+                ("dot_product", "llvm.x86.avx512.vpdpbusds.128"),
+                ("dot_product", "llvm.x86.avx512.vpdpwssd.128"),
+                ("dot_product", "llvm.aarch64.neon.udot"),
+                ("dot_product_pairs", "llvm.x86.avx512.vpdpbusd.128"),
+                ("multiply_add_pairs", "llvm.x86.avx2.pmadd.wd"),
+                ("multiply_add_bytes", "llvm.x86.sse2.pmadd.wd"),
+            )
+        ),
         ("vector_bits = 128", 'vector_bits = "128"', "vector_bits has the wrong type"),
         ("vector_bits = 128", "", "'vector_bits' is missing"),
         ('"x86_64"\n', '"x87"\n', "unknown architecture"),
@@ -250,6 +270,31 @@ def test_unknown_rules_and_code_generators(tmp_path: Path, monkeypatch: pytest.M
             qc.compile(small_convolution(), str(path))
     path.write_text(TARGET_FILE.replace('mcpu = "x86-64"', 'mcpu = "x86-64"\nmystery = 3'))
     with pytest.raises(qc.TargetFileError, match=r"TVM refuses the table \[target\] of mine: Unknown config option"):
+        qc.compile(small_convolution(), str(path))
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "message"),
+    [
+        ('dot_product = "llvm.x86.avx512.vpdpbusd.128"', 'mcpu = "x86-64-v4"', "needs the feature avxvnni or avx512vl"),
+        (
+            'dot_product_pairs = "llvm.x86.avx512.vpdpwssd.128"',
+            'mcpu = "x86-64-v3"',
+            "which mcpu and mattr do not give",
+        ),
+        ('multiply_add_bytes = "llvm.x86.ssse3.pmadd.ub.sw.128"', 'mcpu = "x86-64"', "needs the feature ssse3"),
+        ("", 'mcpu = "x86-64-v4"\nmattr = ["+avx513"]', r"LLVM knows no feature '\+avx513' of mattr"),
+    ],
+)
+def test_instructions_that_the_cpu_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: str, options: str, message: str
+) -> None:
+    """LLVM would end the process, or go on without the feature."""
+    monkeypatch.setenv("QCOMPILE_CACHE", "off")
+    path = tmp_path / "mine.toml"
+    content = TARGET_FILE.replace("vector_bits = 128", f"vector_bits = 128\n{fields}")
+    path.write_text(content.replace('mcpu = "x86-64"', options))
+    with pytest.raises(qc.TargetFileError, match=message):
         qc.compile(small_convolution(), str(path))
 
 

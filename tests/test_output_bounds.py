@@ -39,6 +39,12 @@ def convolution_integer(layout: str, groups: int) -> Operator:
     )  # fmt: skip
 
 
+def single_position(channels: int, groups: int) -> Operator:
+    return qc.QuantizedLinearConvolution(
+        qc.Tensor((1, 8 * groups, 1, 1), "uint8"), qc.Tensor((channels * groups, 8, 1, 1), "int8"), group_count=groups
+    )
+
+
 # a row ends with a single code, among others, in a vector of 8, 16, 32 and 64
 OPERATORS = [
     *(product(rows, 16, columns) for rows in (1, 2, 5) for columns in (1, 7, 17, 31, 33, 65, 97, 129)),
@@ -46,6 +52,8 @@ OPERATORS = [
     *(convolution("NHWC", 5, channels, channels, 3) for channels in (1, 3, 17, 33, 49)),
     *(convolution("NCHW", columns, 8, 8, 3) for columns in (5, 15, 17, 33, 65)),
     *(convolution("NCHW", columns, 17) for columns in (3, 17)),
+    # a single position: the channels lie side by side
+    *(single_position(channels, groups) for channels in (17, 33, 65, 97) for groups in (1, 3)),
     *(qc.MatrixMultiplyInteger(qc.Tensor((2, 4), "uint8"), qc.Tensor((4, columns), "int8")) for columns in (5, 19, 37)),
     *(convolution_integer(layout, groups) for layout in ("NCHW", "NHWC") for groups in (1, 19)),
     *(qc.QuantizeLinear(qc.Tensor((elements,), "float32")) for elements in (1, 17, 65, 129)),
