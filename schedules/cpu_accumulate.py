@@ -352,12 +352,8 @@ def _schedule_centred(
             _parallel_rows(state, "centred", parallel)
             block = state.get_sblock("centred")
             keep_scalars_in_registers(state, block, state.get_loops(block)[0])
-            row = state.get_loops(block)[-1]
-            if geometry.centred_channels % form.vector == 0:
-                vector = 2 * form.vector if geometry.centred_channels % (2 * form.vector) == 0 else form.vector
-                state.vectorize(state.split(row, [None, vector])[1])
-            elif geometry.centred_channels < form.vector:
-                _gather_few_channels(state, geometry, row)
+            if geometry.centred_channels % form.vector == 0 or geometry.centred_channels < form.vector:
+                _gather_channels(state, geometry, state.get_loops(block)[-1])
             return
         first = geometry.start_padding[1] * geometry.centred_channels
         size = min(geometry.input[1] * geometry.centred_channels, geometry.row - first)
@@ -374,14 +370,19 @@ def _schedule_centred(
         state.loop_partition(row, [first, None])
 
 
-def _gather_few_channels(state: Schedule, geometry: Geometry, row: Any) -> None:
-    """All channels of a position in one step, without conditions where there is input."""
-    channels, stride = geometry.centred_channels, geometry.centred_strides[1]
+def _gather_channels(state: Schedule, geometry: Geometry, row: Any) -> None:
+    """All channels of a position in one step, or vectors of them, without conditions where there is input."""
+    channels, stride, vector = geometry.centred_channels, geometry.centred_strides[1], geometry.form.vector
     whole = geometry.padded[1] * channels
     if whole < int(state.get(row).extent):
         row = state.loop_partition(row, [whole, None])[0]
     positions, channel = state.split(row, [None, channels])
-    state.unroll(channel)
+    if channels < vector:
+        state.unroll(channel)
+    else:
+        longest = 4 * vector if geometry.form.raw_data else 2 * vector
+        length = next(size for size in (longest, 2 * vector, vector) if channels % size == 0)
+        state.vectorize(state.split(channel, [None, length])[1])
     first = -(-geometry.start_padding[1] // stride)
     end = (geometry.start_padding[1] + geometry.input[1] - 1) // stride + 1
     inner = min(end, geometry.padded[1]) - first
