@@ -59,10 +59,11 @@ MODELS = {
 #: a product and a 3x3 convolution, in the format of shapes.py
 LAYERS = ("product 256x256x256", "conv 28x28 64->64 3x3 pad=1")
 TYPES, LAYOUT = "u8s8", "NHWC"
+WIDTH = 80
 _REGISTERS = {128: "xmm", 256: "ymm", 512: "zmm"}
 #: versions of llvm-mca that know these CPUs, the preferred ones first
 _CANDIDATES = (*(f"llvm-mca-{version}" for version in range(22, 15, -1)), "llvm-mca")
-_ITERATIONS = 500
+_TURNS = 500
 _INDEPENDENT_SUMS = 12
 
 
@@ -165,13 +166,18 @@ def inner_loop(assembly: str, instruction: str) -> list[str]:
 
 
 def cycles(command: str, cpu: str, code: Sequence[str]) -> float:
-    """Cycles of one turn of a loop, by llvm-mca.
+    """Cycles of one turn of a loop, by llvm-mca, without those by which the first turn starts.
 
     Raises:
         ToolchainError: it does not know the CPU, or refuses the code.
     """
+    few, many = (_total_cycles(command, cpu, code, turns) for turns in (_TURNS, 2 * _TURNS))
+    return (many - few) / _TURNS
+
+
+def _total_cycles(command: str, cpu: str, code: Sequence[str], turns: int) -> int:
     done = subprocess.run(
-        [command, "-mtriple=x86_64-linux-gnu", f"-mcpu={cpu}", f"-iterations={_ITERATIONS}"],
+        [command, "-mtriple=x86_64-linux-gnu", f"-mcpu={cpu}", f"-iterations={turns}"],
         input="\n".join(code) + "\n", capture_output=True, text=True, check=False,
     )  # fmt: skip
     match = re.search(r"Total Cycles:\s+(\d+)", done.stdout)
@@ -181,7 +187,7 @@ def cycles(command: str, cpu: str, code: Sequence[str]) -> float:
             f"llvm-mca could not judge the loop: {first}", given=f"{command}, CPU {cpu}",
             remedy="install LLVM 16 or later",
         )  # fmt: skip
-    return int(match[1]) / _ITERATIONS
+    return int(match[1])
 
 
 def limit(command: str, model: Model, vector_bits: int) -> float:
@@ -225,21 +231,24 @@ def judge_all(targets: Sequence[str]) -> list[Figures]:
 
 def print_table(figures: Sequence[Figures]) -> None:
     """A line for each kernel."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("target", "kernel"):
-        table.add_column(heading)
-    headings = ("loop", "MAC/cycle", "limit", "share", "model", "instr/MAC", "emulated")
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading in ("model", "emulated") else "right")
-    for one in figures:
-        table.add_row(
-            one.target, one.kernel, str(one.loop_instructions), f"{one.products_per_cycle:.1f}", f"{one.limit:.1f}",
-            f"{one.share:.0%}", one.cpu, f"{one.instructions_per_product:.4f}", one.emulated_cpu,
-        )  # fmt: skip
-    console = Console(width=100)
-    console.print(table)
-    versions = ", ".join(sorted({one.llvm for one in figures}))
-    console.print(f"cycles by llvm-mca of LLVM {versions}; no measured speed", highlight=False)
+    console = Console(width=WIDTH, highlight=False)
+    for target in dict.fromkeys(one.target for one in figures):
+        own = [one for one in figures if one.target == target]
+        console.print(f"{target}: {own[0].cpu} by LLVM {own[0].llvm}, emulated {own[0].emulated_cpu}", style="bold")
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        table.add_column("kernel", no_wrap=True)
+        for heading in ("loop", "MAC/cycle", "limit", "share", "instr/MAC", "bounds"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        model = MODELS[target]
+        bounds = "-" if model.least_share is None else f">= {model.least_share:.0%}, <= {model.most_instructions:.3f}"
+        for one in own:
+            table.add_row(
+                one.kernel, str(one.loop_instructions), f"{one.products_per_cycle:.1f}", f"{one.limit:.1f}",
+                f"{one.share:.0%}", f"{one.instructions_per_product:.4f}", bounds,
+            )  # fmt: skip
+        console.print(table)
+        console.print()
+    console.print("Cycles are a model's, and no measured speed.")
 
 
 def main() -> None:

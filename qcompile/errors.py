@@ -87,7 +87,11 @@ class KernelError(QCompileError, RuntimeError):
 
 
 class EmulationError(QCompileError, RuntimeError):
-    """A kernel cannot be emulated, or does in emulation what it must not do."""
+    """A kernel cannot be emulated."""
+
+
+class EmulationFaultError(EmulationError):
+    """A kernel does in emulation what it must not do."""
 
 
 class RecordsError(QCompileError, ValueError):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import resources
+from .emulation.models import MODELS
 from .errors import TargetFileError, UnknownNameError
 from .instructions import INSTRUCTIONS
 
@@ -163,6 +164,13 @@ def _check(content: Mapping[str, Any], origin: str) -> Hardware:
                 accepted=", ".join(fitting),
                 remedy="leave the field out where there is no such instruction",
             )
+    emulated_cpu = values.get("emulated_cpu", "")
+    if emulated_cpu and emulated_cpu not in MODELS:
+        raise TargetFileError(
+            f"Target file {origin}: emulated_cpu is no CPU that can be emulated.",
+            given=repr(emulated_cpu)[:80],
+            accepted=", ".join(MODELS),
+        )
     if values.get("vector_registers", 16) not in (16, 32):
         raise TargetFileError(
             f"Target file {origin}: vector_registers is wrong.", given=values["vector_registers"], accepted="16 or 32"

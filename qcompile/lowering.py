@@ -22,7 +22,7 @@ from tvm import tirx
 
 from .compute.rounding import UNFUSED
 from .errors import LoweringError, TargetFileError
-from .hardware import Hardware
+from .hardware import KNOWN_FEATURES, Hardware
 from .instructions import INSTRUCTIONS
 
 STAGES = ("computed", "scheduled", "lowered", "llvm", "assembly")
@@ -131,6 +131,14 @@ def tvm_target(hardware: Hardware) -> tvm.target.Target:
         raise TargetFileError(f"TVM refuses the table [target] of {hardware.name}: {message}") from error
 
 
+#: LLVM's name of a CPU feature -> ours, where they differ
+LLVM_FEATURES = {"bmi": "bmi1", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "avx512bf16": "avx512_bf16",
+                 "avx512fp16": "avx512_fp16", "avx512vbmi2": "avx512_vbmi2", "amx-tile": "amx_tile",
+                 "amx-int8": "amx_int8"}  # fmt: skip
+#: what every CPU with AVX has
+_BEFORE_AVX = {"sse3", "ssse3", "sse4_1", "sse4_2", "popcnt"}
+
+
 def _check_features(hardware: Hardware, features: set[str]) -> None:
     """Raises ValueError where LLVM would end the process, or ignore what it does not know.
 
@@ -141,6 +149,11 @@ def _check_features(hardware: Hardware, features: set[str]) -> None:
     for word in hardware.target.get("mattr", ()):
         if word.startswith("+") and word[1:] not in features:
             raise ValueError(f"LLVM knows no feature {word!r} of mattr")
+    used = {LLVM_FEATURES.get(name, name) for name in features} & set(KNOWN_FEATURES[hardware.architecture])
+    required = set(hardware.required_features)
+    lacking = used - required - {"sse2"} - (_BEFORE_AVX if "avx" in required else set())
+    if lacking:
+        raise ValueError(f"mcpu and mattr let the code use {', '.join(sorted(lacking))}, which required_features lacks")
     for field, known in INSTRUCTIONS.items():
         name = getattr(hardware, field)
         if name and not any(needed <= features for needed in known[name].features):

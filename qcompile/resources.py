@@ -17,6 +17,8 @@ _PACKAGE = Path(__file__).resolve().parent
 _TARGETS = _PACKAGE / "targets"
 _SCHEDULES = _PACKAGE / "schedules"
 _MAXIMUM_BYTES = 1 << 20
+#: modules beside the rules that are no rules
+_SHARED_SCHEDULES = ("cpu_accumulate", "cpu_moves")
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -37,6 +39,11 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 def target_names() -> list[str]:
     """Names of the targets that come with the package."""
     return sorted(path.stem for path in _TARGETS.glob("*.toml"))
+
+
+def rule_names() -> list[str]:
+    """Names of the modules that schedule for CPUs."""
+    return sorted(path.stem for path in _SCHEDULES.glob("cpu_*.py") if path.stem not in _SHARED_SCHEDULES)
 
 
 def read_target(name: str) -> dict[str, Any]:

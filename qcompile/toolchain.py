@@ -28,7 +28,7 @@ def c_compiler() -> list[str]:
         if path is not None:
             return [path, *words[1:]]
     raise ToolchainError(
-        "No C compiler was found; it links the compiled kernels.",
+        "No C compiler was found; it links compiled kernels, and prepares the emulator.",
         given=f"CC={chosen}" if chosen else f"none of {', '.join(_CANDIDATES)} on the PATH",
         remedy="install gcc or clang (Debian: apt-get install gcc libc6-dev), or set CC to a compiler",
     )
@@ -51,7 +51,7 @@ def run_compiler(arguments: list[str], folder: Path, purpose: str) -> None:
     if done.returncode != 0:
         lines = (done.stderr or done.stdout).strip().splitlines()
         raise ToolchainError(
-            f"The C compiler could not {purpose} (exit status {done.returncode}).\n" + "\n".join(lines[:12]),
+            "\n".join([f"The C compiler could not {purpose} (exit status {done.returncode}).", *lines[:12]]),
             given=command[0],
             remedy="check that the compiler targets this machine and that libc's headers are installed",
         )

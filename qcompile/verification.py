@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import InvalidTensorError, KernelError
+from .errors import EmulationFaultError, InvalidTensorError, KernelError
 from .reference import evaluate
 from .reference.random_values import random_values
 from .runtime.kernel import Kernel
 from .runtime.loader import Bundle, load_bundle
-from .runtime.selection import Emulate, checked_emulate
+from .runtime.selection import Emulate, check_emulator, checked_emulate
 
 Array = npt.NDArray[Any]
 
@@ -32,6 +32,7 @@ class Verification:
         wrong: how many of them differ from the reference.
         detail: where the first difference is and what surrounds it; "" where there is none.
         emulated_cpu: the CPU model that was emulated; "" where the kernel ran natively.
+        failure: why it gave no result: what it did that it must not do, or what it reported; "" where it gave one.
     """
 
     name: str
@@ -41,11 +42,12 @@ class Verification:
     wrong: int
     detail: str
     emulated_cpu: str = ""
+    failure: str = ""
 
     @property
     def is_exact(self) -> bool:
-        """Whether every element equals the reference."""
-        return self.wrong == 0
+        """Whether there is a result, and every element equals the reference."""
+        return self.wrong == 0 and not self.failure
 
 
 def verify(
@@ -60,15 +62,15 @@ def verify(
 
     Args:
         bundle: a bundle, a kernel, or the path of a bundle.
-        emulate: True runs the other variants too, in emulation; "always" emulates all. False leaves a bundle or kernel
-            that was loaded with emulation as it is.
+        emulate: True runs the other variants too, in emulation, if the bundle names their CPU; "always" emulates all.
+            False leaves a bundle or kernel that was loaded with emulation as it is.
         rounds: draws of random tensors for each kernel.
         seed: of the random tensors; equal seeds give equal tensors.
         progress: called with (variants done, variants in all, kernel of the next) before each variant and at the end.
 
     Raises:
         IncompatibleMachineError: a kernel has no variant for this machine.
-        EmulationError: a variant cannot be emulated, or does in emulation what it must not do.
+        EmulationError: the emulator is missing or does not know a CPU.
     """
     checked_emulate(emulate)
     if rounds < 1:
@@ -79,10 +81,14 @@ def verify(
         kernels = list(bundle if isinstance(bundle, Bundle) else load_bundle(bundle))
     if emulate:
         kernels = [kernel.emulated(always=emulate == "always") for kernel in kernels]
-    work = [kernel.on(target) for kernel in kernels for target in kernel.runnable_targets]
+    work = []
     for kernel in kernels:
-        if not kernel.runnable_targets:
+        targets = kernel.checkable_targets
+        if not targets:
             _ = kernel.variant  # raises, and says what is missing
+        work += [kernel.on(target) for target in targets]
+    if any(kernel.variant.emulated_cpu for kernel in work):
+        check_emulator()
     results = []
     for number, kernel in enumerate(work):
         if progress is not None:
@@ -95,11 +101,15 @@ def verify(
 
 def verify_kernel(kernel: Kernel, rounds: int, seed: int) -> Verification:
     """Compares one kernel with the reference."""
-    elements, wrong, detail = 0, 0, ""
+    elements, wrong, detail, failure = 0, 0, "", ""
     for round_number in range(rounds):
         values = kernel_values(kernel, np.random.default_rng([seed, round_number]))
         expected = evaluate(kernel.operator, values)
-        given = kernel(**{tensor.name: values[tensor.name] for tensor in kernel.inputs})
+        try:
+            given = kernel(**{tensor.name: values[tensor.name] for tensor in kernel.inputs})
+        except (EmulationFaultError, KernelError) as error:
+            failure = error.problem + (f" ({error.given})" if error.given is not None else "")
+            break
         outputs = [given] if len(expected) == 1 else list(given)
         for (name, right), output in zip(expected.items(), outputs, strict=True):
             different = differing(right, output)
@@ -107,7 +117,7 @@ def verify_kernel(kernel: Kernel, rounds: int, seed: int) -> Verification:
             wrong += int(different.sum())
             detail = detail or describe_difference(name, right, output)
     variant = kernel.variant
-    return Verification(kernel.name, variant.target, rounds, elements, wrong, detail, variant.emulated_cpu)
+    return Verification(kernel.name, variant.target, rounds, elements, wrong, detail, variant.emulated_cpu, failure)
 
 
 def kernel_values(kernel: Kernel, rng: np.random.Generator) -> Mapping[str, Array]:

@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "reference": {"errors", "spec"},
     "resources": {"errors"},
     "instructions": set(),
-    "hardware": {"errors", "instructions", "resources"},
+    "hardware": {"errors", "emulation", "instructions", "resources"},
     "targets": set(),
     "toolchain": {"errors"},
     "tvm_versions": {"errors"},

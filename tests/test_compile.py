@@ -222,6 +222,7 @@ def test_a_target_file_of_the_users_own(tmp_path: Path) -> None:
         ('kind = "cpu"', 'kind = "tpu"', "unknown kind"),
         ("vector_bits = 128", "vector_bits = 100", "vector_bits is wrong"),
         ("vector_bits = 128", "vector_bits = 128\nvector_registers = 17", "vector_registers is wrong"),
+        ("vector_bits = 128", 'vector_bits = 128\nemulated_cpu = "pentium"', "emulated_cpu is no CPU(?s:.*)icelake"),
         ("vector_bits = 128", "vector_bits = 128\nvector_registers = true", "vector_registers"),
         *(
             (
@@ -276,14 +277,20 @@ def test_unknown_rules_and_code_generators(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("fields", "options", "message"),
     [
-        ('dot_product = "llvm.x86.avx512.vpdpbusd.128"', 'mcpu = "x86-64-v4"', "needs the feature avxvnni or avx512vl"),
+        ('dot_product = "llvm.x86.avx512.vpdpbusd.128"', 'mcpu = "x86-64"', "needs the feature avxvnni or avx512vl"),
         (
             'dot_product_pairs = "llvm.x86.avx512.vpdpwssd.128"',
-            'mcpu = "x86-64-v3"',
+            'mcpu = "x86-64"',
             "which mcpu and mattr do not give",
         ),
         ('multiply_add_bytes = "llvm.x86.ssse3.pmadd.ub.sw.128"', 'mcpu = "x86-64"', "needs the feature ssse3"),
-        ("", 'mcpu = "x86-64-v4"\nmattr = ["+avx513"]', r"LLVM knows no feature '\+avx513' of mattr"),
+        ("", 'mcpu = "x86-64"\nmattr = ["+avx513"]', r"LLVM knows no feature '\+avx513' of mattr"),
+        (
+            "",
+            'mcpu = "x86-64"\nmattr = ["+avxvnni"]',
+            "let the code use avx, avx2, avxvnni.* which required_features lacks",
+        ),
+        ("", 'mcpu = "x86-64-v2"', "let the code use popcnt, sse3"),
     ],
 )
 def test_instructions_that_the_cpu_lacks(

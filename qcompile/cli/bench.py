@@ -52,11 +52,11 @@ def command(bundle: str, kernels: tuple[str, ...], threads: tuple[int, ...], sec
         output.print_json({"bundle": bundle, "timings": rows})
         return
     output.print_table(
-        {"kernel": "left", "operator": "left", "threads": "right", "median µs": "right", "rate": "right",
-         "spread": "right"},
+        {"kernel": "left", "operator": "left", "target": "left", "threads": "right", "median µs": "right",
+         "rate": "right", "spread": "right"},
         [
             (
-                *((timing.name, timing.operator) if timing.threads == counts[0] else ("", "")),
+                *((timing.name, timing.operator, timing.target) if timing.threads == counts[0] else ("", "", "")),
                 timing.threads,
                 f"{timing.seconds * 1e6:.1f}",
                 output.rate(timing.rate, timing.unit),

@@ -35,6 +35,7 @@ def command(as_json: bool) -> None:
                 "is_host": entry.name == host,
                 "runs_here": not missing,
                 "missing": missing,
+                "emulated_cpu": entry.emulated_cpu,
                 "compiles_here": not obstacles,
                 "obstacles": obstacles,
             }
@@ -59,6 +60,11 @@ def _obstacles() -> list[str]:
     return obstacles
 
 
+def _lacks(row: dict[str, Any]) -> str:
+    emulated = f" (emulated: {row['emulated_cpu']})" if row["emulated_cpu"] else ""
+    return f"no, lacks {', '.join(row['missing'])}{emulated}"
+
+
 def _print(rows: list[dict[str, Any]], obstacles: list[str]) -> None:
     output.print_table(
         {"target": "whole", "description": "left", "needs": "left", "runs here": "left", "compiles here": "left"},
@@ -67,7 +73,7 @@ def _print(rows: list[dict[str, Any]], obstacles: list[str]) -> None:
                 row["name"] + (" (host)" if row["is_host"] else ""),
                 row["description"],
                 " ".join([row["architecture"], *row["required_features"]]),
-                "yes" if row["runs_here"] else f"no, lacks {', '.join(row['missing'])}",
+                "yes" if row["runs_here"] else _lacks(row),
                 "yes" if row["compiles_here"] else "no",
             )
             for row in rows

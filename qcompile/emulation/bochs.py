@@ -75,7 +75,7 @@ class Bochs:
             create, decoder = getattr(extension, model.symbol), getattr(extension, _DECODER)
         except AttributeError:
             raise EmulationError(
-                f"This version of bochscpu cannot emulate {name}.", remedy="pip install 'qcompile[emulate]'"
+                f"This version of bochscpu cannot emulate {name}.", remedy="pip install bochscpu-python==0.4.0"
             ) from None
         self._shim.qc_choose_model(ctypes.cast(create, ctypes.c_void_p))
         self._shim.qc_keep_decoder(ctypes.cast(decoder, ctypes.c_void_p))

@@ -30,6 +30,8 @@ from .models import MODELS
 #: resident bytes of a worker after which another takes its place
 MAXIMUM_RESIDENT = 2 << 30
 PYTHON_VERSIONS = ((3, 10), (3, 13))
+#: what pip installs: the version whose symbols and faults the shim knows
+PACKAGE = "bochscpu-python==0.4.0"
 
 _SOURCE = Path(__file__).resolve().parent / "native" / "bochs_shim.c"
 _COMPILE_FLAGS = ["-std=c11", "-O2", "-fPIC", "-shared", "-g0"]
@@ -160,7 +162,7 @@ class _Emulator:
         self._is_worn_out = bool(answer["is_worn_out"])
         if "error" in answer:
             error = answer["error"]
-            if error["kind"] == "EmulationError":
+            if error["kind"] in ("EmulationError", "EmulationFaultError"):
                 self._opened.pop(message.get("key", ""), None)
             kind = getattr(errors, error.pop("kind"))
             raise kind(error.pop("problem"), **error)
@@ -237,7 +239,7 @@ def check_installed() -> None:
             given=f"Python {version[0]}.{version[1]} on {sys.platform} {machine}",
             accepted=f"Python {first[0]}.{first[1]} to {last[0]}.{last[1]} on linux x86_64",
         )
-    raise EmulationError("The emulator bochscpu is not installed.", remedy="pip install 'qcompile[emulate]'")
+    raise EmulationError("The emulator bochscpu is not installed.", remedy=f"pip install {PACKAGE}")
 
 
 def _shim() -> bytes:

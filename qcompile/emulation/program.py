@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 
 from ..c_interface import Argument, check_version, read_arguments, read_text
-from ..errors import BundleError, EmulationError, KernelError, QCompileError
+from ..errors import BundleError, EmulationError, EmulationFaultError, KernelError, QCompileError
 from . import c_library, elf
 from .bochs import TRAP, TRAP_SPACING, Bochs, Fault
 from .memory import EXECUTE, READ, WRITE, MemoryFault, Region
@@ -248,7 +248,7 @@ class Program:
     def _taken(self, region: Region, size: int) -> bytes:
         before = region.address - region.start
         if region.memory[:before] != bytes([_UNWRITTEN]) * before:
-            raise EmulationError(f"A kernel of {self._name} writes before the beginning of {region.name}.")
+            raise EmulationFaultError(f"A kernel of {self._name} writes before the beginning of {region.name}.")
         return region.memory[before : before + size]
 
     @contextlib.contextmanager
@@ -260,7 +260,7 @@ class Program:
             what, details = self._machine.explain(fault)
             offset = fault.instruction - self._image.start
             place = f"at offset {offset:#x} of the library" if 0 <= offset < self._image.size else "outside of its code"
-            raise EmulationError(f"A kernel of {self._name} {what}.", given=f"{details}, {place}") from fault
+            raise EmulationFaultError(f"A kernel of {self._name} {what}.", given=f"{details}, {place}") from fault
         except MemoryFault as fault:
             what, details = self._machine.explain_access(fault.address, fault.writes)
-            raise EmulationError(f"A kernel of {self._name} {what}.", given=details) from fault
+            raise EmulationFaultError(f"A kernel of {self._name} {what}.", given=details) from fault

@@ -19,7 +19,7 @@ from .models import MODELS
 from .program import Program
 
 #: errors that the parent raises again
-ERRORS = {"BundleError", "EmulationError", "KernelError"}
+ERRORS = {"BundleError", "EmulationError", "EmulationFaultError", "KernelError"}
 
 
 class Service:

@@ -64,7 +64,9 @@ def load_rule(name: str) -> Rule:
         if getattr(module, "name", None) != name or not hasattr(module, "knobs"):
             raise ModuleNotFoundError(name)
     except ModuleNotFoundError as error:
-        raise UnknownNameError("Unknown schedule rule.", given=repr(name)) from error
+        raise UnknownNameError(
+            "Unknown schedule rule.", given=repr(name), accepted=", ".join(resources.rule_names())
+        ) from error
     return cast("Rule", module)
 
 

@@ -112,7 +112,7 @@ class Kernel:
 
     @cached_property
     def _chosen(self) -> Choice:
-        return choose(self.name, self._pairs, self._emulate)
+        return choose(self.name, self._pairs, self._emulate, self._target)
 
     @cached_property
     def _library(self) -> KernelLibrary:
@@ -132,6 +132,12 @@ class Kernel:
     def runnable_targets(self) -> list[str]:
         """Targets of the variants that run on this machine, the one that calls take first."""
         return [choice.library.target for choice in runnable(self._pairs, self._emulate)]
+
+    @property
+    def checkable_targets(self) -> list[str]:
+        """`runnable_targets` without those that would have to be emulated on a CPU that the bundle does not name."""
+        choices = runnable(self._pairs, self._emulate)
+        return [one.library.target for one in choices if not one.is_emulated or one.library.emulated_cpu]
 
     def on(self, target: str) -> Kernel:
         """The kernel with its variant for that target, even where a better one would run.

@@ -33,6 +33,13 @@ def checked_emulate(value: object) -> Emulate:
     raise EmulationError("emulate= is wrong.", given=repr(value)[:80], accepted="False, True or 'always'")
 
 
+def check_emulator() -> None:
+    """Raises EmulationError where kernels cannot be emulated at all."""
+    from ..emulation.client import check_installed
+
+    check_installed()
+
+
 def runnable(pairs: Sequence[tuple[VariantEntry, LibraryEntry]], emulate: Emulate) -> list[Choice]:
     """The variants that run, the preferred one first: what runs natively, then the more demanding.
 
@@ -49,8 +56,16 @@ def runnable(pairs: Sequence[tuple[VariantEntry, LibraryEntry]], emulate: Emulat
     return native + emulated
 
 
-def choose(name: str, pairs: Sequence[tuple[VariantEntry, LibraryEntry]], emulate: Emulate) -> Choice:
+def choose(
+    name: str, pairs: Sequence[tuple[VariantEntry, LibraryEntry]], emulate: Emulate, target: str | None
+) -> Choice:
     """The variant that calls of the kernel `name` take.
+
+    Args:
+        name: of the kernel.
+        pairs: its variants with their libraries, the most demanding first.
+        emulate: whether they may be emulated.
+        target: of the only one of them, where it was asked for.
 
     Raises:
         IncompatibleMachineError: none runs on this machine.
@@ -63,7 +78,9 @@ def choose(name: str, pairs: Sequence[tuple[VariantEntry, LibraryEntry]], emulat
             for _, library in pairs
         ]
         raise IncompatibleMachineError(
-            f"Kernel {name!r} was not compiled for this machine.",
+            f"Kernel {name!r} was not compiled for this machine."
+            if target is None
+            else f"The variant of kernel {name!r} for {target} does not run on this machine.",
             given="; ".join(reasons),
             remedy=f"{COMPILE_TOO}; {EMULATE_HERE}",
         )

@@ -155,7 +155,10 @@ def test_verify_a_wrong_kernel(cli: Cli, bundle: Path, monkeypatch: pytest.Monke
     result = cli("verify", bundle)
     assert result.exit_code == 1
     assert "2 wrong" in result.stdout.splitlines()[1]
-    assert "conv: output: 1 of 240 elements of shape [1, 8, 6, 5] differ; the first at [0, 2, 1, 3]" in result.stdout
+    assert (
+        "conv for x86_64: output: 1 of 240 elements of shape [1, 8, 6, 5] differ; the first at [0, 2, 1, 3]"
+        in result.stdout
+    )
     assert result.stdout.endswith("\n1 of 2 kernels exact, 1 wrong\n")
     result = cli("verify", bundle, "--json")
     assert result.exit_code == 1
@@ -174,7 +177,7 @@ def test_bench(cli: Cli, bundle: Path) -> None:
     result = cli("bench", bundle, "--seconds", 0, "--threads", 1, "--threads", 2)
     assert result.exit_code == 0
     header, *lines = result.stdout.splitlines()
-    assert header.split() == ["kernel", "operator", "threads", "median", "\u00b5s", "rate", "spread"]
+    assert header.split() == ["kernel", "operator", "target", "threads", "median", "\u00b5s", "rate", "spread"]
     assert sum("MAC/s" in line for line in lines) == 4
     check_width(result.stdout)
 

@@ -180,6 +180,54 @@ def test_verify(plain_machine: None, path: Path) -> None:
     }
 
 
+def with_cpu(bundle: qc.Bundle, target: str, cpu: str) -> qc.Bundle:
+    """The bundle, whose manifest names another CPU for a target."""
+    manifest, blobs = container.unpack(bundle.to_bytes(), "it")
+    for library in manifest["libraries"]:
+        if library["target"] == target:
+            library["emulated_cpu"] = cpu
+    return qc.Bundle(container.pack(manifest, blobs))
+
+
+def test_a_variant_that_fails_does_not_hide_the_others(tmp_path: Path) -> None:
+    compiled = qc.compile({"conv": small_convolution()}, ["x86_64", "x86_64-avx2"], {"conv": small_constants()})
+    bundle = with_cpu(compiled, "x86_64-avx2", "penryn")
+    failed, exact = qc.verify(bundle, rounds=1, emulate="always")
+    assert (failed.target, failed.is_exact, failed.wrong) == ("x86_64-avx2", False, 0)
+    assert "an instruction that the emulated CPU penryn does not have" in failed.failure
+    assert (exact.target, exact.is_exact, exact.failure) == ("x86_64", True, "")
+    bundle.save(tmp_path / "penryn.qcb")
+    result = cli("verify", tmp_path / "penryn.qcb", "--emulate-all")
+    assert result.exit_code == 1
+    assert "1 of 2 variants exact (1 kernel), 1 failed" in result.stdout
+    assert "conv for x86_64-avx2: A kernel of target x86_64-avx2 executes an instruction" in result.stdout
+    result = cli("verify", tmp_path / "penryn.qcb", "--emulate-all", "--json")
+    assert [bool(row["failure"]) for row in json.loads(result.stdout)["kernels"]] == [True, False]
+    with pytest.raises(qc.EmulationFaultError):
+        bundle["conv"].emulated(always=True).on("x86_64-avx2")(input=small_input())
+
+
+def test_a_variant_without_a_cpu_is_named(tmp_path: Path) -> None:
+    compiled = qc.compile({"conv": small_convolution()}, ["x86_64", "x86_64-avx2"])
+    bundle = with_cpu(compiled, "x86_64-avx2", "")
+    assert [result.target for result in qc.verify(bundle, rounds=1, emulate="always")] == ["x86_64"]
+    bundle.save(tmp_path / "old.qcb")
+    result = cli("verify", tmp_path / "old.qcb", "--emulate-all")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "not checked: x86_64-avx2, whose CPU the bundle does not name"
+
+
+def test_a_missing_emulator_is_noticed_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise qc.EmulationError("The emulator bochscpu is not installed.")
+
+    monkeypatch.setattr(client, "check_installed", missing)
+    seen: list[str] = []
+    with pytest.raises(qc.EmulationError, match="not installed"):
+        qc.verify(path, emulate="always", progress=lambda done, total, name: seen.append(name))
+    assert seen == []
+
+
 def cli(*arguments: object) -> Result:
     return CliRunner(env={"COLUMNS": "80"}).invoke(application, list(map(str, arguments)))
 
@@ -190,7 +238,7 @@ def test_the_command(plain_machine: None, path: Path, avx2_path: Path) -> None:
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["kernel", "target", "run", "elements", "result"]
     assert lines[1].split() == ["conv", "x86_64", "native", "480", "exact"]
-    assert lines[-1] == "not checked: x86_64-avx2, which this machine cannot run; --emulate checks them"
+    assert lines[-1] == "not checked: x86_64-avx2, which this machine cannot run (--emulate)"
     result = cli("verify", path, "--emulate")
     assert result.exit_code == 0, result.output
     assert "emulated (haswell)" in result.stdout
@@ -214,7 +262,7 @@ def test_the_command_without_an_emulator(plain_machine: None, path: Path, monkey
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     result = cli("verify", path, "--emulate")
     assert result.exit_code == 2
-    assert "pip install 'qcompile[emulate]'" in result.stderr
+    assert "pip install bochscpu-python==0.4.0" in result.stderr
     assert "Traceback" not in result.stderr
 
 

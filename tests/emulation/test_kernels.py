@@ -191,7 +191,8 @@ name = "avx512"
 description = "a processor that the machine need not be"
 kind = "cpu"
 architecture = "x86_64"
-required_features = ["avx512f", "avx512bw", "avx512dq", "avx512vl"]
+required_features = ["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "lzcnt", "movbe", "avx512f", "avx512bw", "avx512cd",
+                     "avx512dq", "avx512vl"]
 code_generators = ["llvm"]
 rules = ["cpu_channelwise", "cpu_widen16", "cpu_plain"]
 multiply_add_pairs = "llvm.x86.avx512.pmaddw.d.512"

@@ -254,7 +254,7 @@ def test_not_installed(no_worker: None, library: client.EmulatedLibrary, monkeyp
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(qc.EmulationError, match="bochscpu is not installed") as caught:
         run_tiny(library)
-    assert caught.value.remedy == "pip install 'qcompile[emulate]'"
+    assert caught.value.remedy == "pip install bochscpu-python==0.4.0"
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     with pytest.raises(qc.EmulationError, match="does not exist for this machine or this version of Python") as caught:
         run_tiny(library)

@@ -22,5 +22,5 @@ def onnx_package() -> Any:
         raise MissingDependencyError(
             "Reading an ONNX model needs the package onnx.",
             given=str(error),
-            remedy='install it: pip install "qcompile[onnx]"',
+            remedy="install it: pip install onnx onnxruntime",
         ) from error

@@ -327,7 +327,7 @@ def _run_reference(model: Any, feeds: Mapping[str, Array]) -> Sequence[Any]:
         evaluator = importlib.import_module("onnx.reference").ReferenceEvaluator(model)
         return list(evaluator.run(None, dict(feeds)))
     except Exception as error:  # the evaluator lets through whatever its NumPy code raises
-        raise _engine_failed(REFERENCE, model, error, 'install onnxruntime: pip install "qcompile[onnx]"') from error
+        raise _engine_failed(REFERENCE, model, error, "install onnxruntime: pip install onnxruntime") from error
 
 
 def _engine_failed(engine: str, model: Any, error: Exception, remedy: str | None) -> ModelError:
