@@ -112,5 +112,6 @@ def _choice_fields(choice: KernelChoice) -> list[tuple[str, str]]:
     fields += [("no record", reason) for reason in choice.records_refused]
     fields += [("refused", f"{rule}: {reason}") for rule, reason in choice.refused]
     if choice.missing is not None:
-        fields.append(("runs here", f"no, lacks {', '.join(choice.missing)}" if choice.missing else "yes"))
+        emulated = f"; can be emulated ({choice.emulated_cpu})" if choice.emulated_cpu else ""
+        fields.append(("runs here", f"no, lacks {', '.join(choice.missing)}{emulated}" if choice.missing else "yes"))
     return fields

@@ -32,6 +32,7 @@ class KernelChoice:
         obstacle: why the kernel is not compiled for it; None where it is, and then the other fields hold.
         rule, version, knobs, source, refused: as in `records.Choice`.
         missing: of a bundle's variant, what this machine lacks to run it.
+        emulated_cpu: of a bundle's variant, the CPU on which it can be emulated; "" where it names none.
         record: file, date, cpu, threads and seconds of the record that was followed; None where none was.
         records_refused: why records did not decide.
     """
@@ -46,6 +47,7 @@ class KernelChoice:
     missing: list[str] | None = None
     record: Mapping[str, Any] | None = None
     records_refused: tuple[str, ...] = ()
+    emulated_cpu: str = ""
 
     @property
     def move(self) -> tuple[str, int, dict[str, int]]:
@@ -268,7 +270,7 @@ def _variants(manifest: Manifest, kernel: KernelEntry, wanted: Collection[str]) 
         choices.append(
             KernelChoice(
                 library.target, None, variant.rule, variant.rule_version, variant.knobs, variant.knobs_source,
-                variant.refused, missing,
+                variant.refused, missing, emulated_cpu=library.emulated_cpu,
             )
         )  # fmt: skip
     return choices
