@@ -21,8 +21,13 @@ _ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 _UNDEFINED, _PROTECTION, _PAGE_FAULT = 6, 13, 14
 _EXCEPTIONS = {0: "divides by zero", 16: "raises a floating-point exception", 19: "raises a floating-point exception"}
 _SHOWN_BYTES = 15
-#: a function of the extension module that the shim calls in its own of the same name
-_DECODER = "_Z11assign_srcsP15bxInstruction_cjbjjjjbb"
+#: functions of the shim -> what it is given: functions and data of the extension module that its own make use of
+_KEPT = {
+    "qc_keep_decoder": ["_Z11assign_srcsP15bxInstruction_cjbjjjjbb"],
+    "qc_keep_displacement_unit": ["_Z23evex_displ8_compressionPK15bxInstruction_cjjjj"],
+    "qc_keep_opcode_name": ["_Z18get_bx_opcode_namet"],
+    "qc_keep_cpu": ["_ZN8BX_CPU_C3NOPEP15bxInstruction_c", "bx_cpu"],
+}
 
 #: code that does nothing but call the process that emulates
 TRAP = b"\xf4"
@@ -72,13 +77,14 @@ class Bochs:
         self._package: Any = bochscpu
         extension = ctypes.CDLL(sys.modules["bochscpu._bochscpu"].__file__)
         try:
-            create, decoder = getattr(extension, model.symbol), getattr(extension, _DECODER)
-        except AttributeError:
+            given = {"qc_choose_model": [model.symbol], **_KEPT}
+            addresses = {name: [_address(extension, symbol) for symbol in given[name]] for name in given}
+        except ValueError:
             raise EmulationError(
                 f"This version of bochscpu cannot emulate {name}.", remedy="pip install bochscpu-python==0.4.0"
             ) from None
-        self._shim.qc_choose_model(ctypes.cast(create, ctypes.c_void_p))
-        self._shim.qc_keep_decoder(ctypes.cast(decoder, ctypes.c_void_p))
+        for name, values in addresses.items():
+            getattr(self._shim, name)(*values)
         self._counter = ctypes.c_uint64.in_dll(self._shim, "qc_instructions")
         self._registers = model.registers
         self.memory = Memory(bochscpu.memory.page_insert, bochscpu.memory.page_remove)
@@ -247,6 +253,11 @@ class Bochs:
     def _missing_page(self, address: int) -> None:
         self._event = (self._session.cpu.rip, _PAGE_FAULT, 0, address)
         self._session.stop()
+
+
+def _address(library: ctypes.CDLL, symbol: str) -> ctypes.c_void_p:
+    """Where a function or variable of a library lies; raises ValueError if there is none."""
+    return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(library, symbol)))
 
 
 def _load(shim: bytes) -> ctypes.CDLL:

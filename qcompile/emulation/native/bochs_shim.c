@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -55,6 +56,63 @@ unsigned _Z11assign_srcsP15bxInstruction_cjbjjjjbb(unsigned char *instruction, u
   int is_index = before < HIGH && instruction[INDEX] == before + HIGH;
   return error == FIELD_IS_NOT_EMPTY && vvv == HIGH && is_index ? 0 : error;
 }
+
+/* --- decoding: displacements of a byte, in units that depend on the instruction ------------------------------------
+ *
+ * The module has the wrong unit for these. */
+
+typedef unsigned displacement_unit(const unsigned char *instruction, unsigned opcode, unsigned source, unsigned type,
+                                   unsigned w);
+typedef const char *opcode_name(uint16_t opcode);
+
+static displacement_unit *original_displacement_unit;
+static opcode_name *name_of_opcode;
+
+void qc_keep_displacement_unit(displacement_unit *original) { original_displacement_unit = original; }
+
+void qc_keep_opcode_name(opcode_name *original) { name_of_opcode = original; }
+
+unsigned _Z23evex_displ8_compressionPK15bxInstruction_cjjjj(const unsigned char *instruction, unsigned opcode,
+                                                            unsigned source, unsigned type, unsigned w) {
+  static const char *const pairs[] = {"VFMADDC", "VFCMADDC", "VFMULC", "VFCMULC"};
+  enum { VECTOR_LENGTH = 33, FLAGS = 34, IS_BROADCAST = 8 };
+  unsigned unit = original_displacement_unit(instruction, opcode, source, type, w);
+  const char *prefix = "BX_IA_EVEX_", *name = name_of_opcode(opcode);
+  if (strncmp(name, prefix, strlen(prefix)) != 0) return unit;
+  name += strlen(prefix);
+  if (strncmp(name, "VPINSRB_", 8) == 0) return 1;
+  if (strcmp(name, "VMOVW_EdVsh") == 0) return 2;
+  if (strncmp(name, "VDPBF16PS_", 10) == 0)
+    return instruction[FLAGS] & IS_BROADCAST ? 4 : 16 * instruction[VECTOR_LENGTH];
+  for (int i = 0; i < 4; i++)
+    if (strncmp(name, pairs[i], strlen(pairs[i])) == 0) return unit == 2 ? 4 : unit;
+  return unit;
+}
+
+/* --- shifts of a 16-bit mask by 15: the module's result is 0, as from 16 on ----------------------------------------
+ *
+ * The module's own NOP goes on to the next instruction as each instruction has to. */
+
+typedef void execute(unsigned char *instruction);
+
+static execute *execute_nop;
+static unsigned char *cpu;
+
+void qc_keep_cpu(execute *nop, unsigned char *the_cpu) { execute_nop = nop, cpu = the_cpu; }
+
+static void shift_mask(unsigned char *instruction, int is_left) {
+  enum { DESTINATION = 20, SOURCE = 21, IMMEDIATE = 32, MASKS = 0xc08, SIZE = 8 };
+  unsigned count = instruction[IMMEDIATE];
+  uint64_t mask = 0;
+  memcpy(&mask, cpu + MASKS + SIZE * instruction[SOURCE], 2);
+  mask = count > 15 ? 0 : is_left ? mask << count & 0xffff : mask >> count;
+  memcpy(cpu + MASKS + SIZE * instruction[DESTINATION], &mask, SIZE);
+  execute_nop(instruction);
+}
+
+void _ZN8BX_CPU_C18KSHIFTLW_KGwKEwIbREP15bxInstruction_c(unsigned char *instruction) { shift_mask(instruction, 1); }
+
+void _ZN8BX_CPU_C18KSHIFTRW_KGwKEwIbREP15bxInstruction_c(unsigned char *instruction) { shift_mask(instruction, 0); }
 
 /* --- what the module does at every instruction and access: nothing but counting ------------------------------------ */
 
