@@ -21,12 +21,21 @@ _ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 _UNDEFINED, _PROTECTION, _PAGE_FAULT = 6, 13, 14
 _EXCEPTIONS = {0: "divides by zero", 16: "raises a floating-point exception", 19: "raises a floating-point exception"}
 _SHOWN_BYTES = 15
-#: functions of the shim -> what it is given: functions and data of the extension module that its own make use of
+#: functions of the shim -> what they are given: functions and data of the extension module that its own make use of
 _KEPT = {
-    "qc_keep_decoder": ["_Z11assign_srcsP15bxInstruction_cjbjjjjbb"],
-    "qc_keep_displacement_unit": ["_Z23evex_displ8_compressionPK15bxInstruction_cjjjj"],
-    "qc_keep_opcode_name": ["_Z18get_bx_opcode_namet"],
-    "qc_keep_cpu": ["_ZN8BX_CPU_C3NOPEP15bxInstruction_c", "bx_cpu"],
+    "qc_keep_decoder": [
+        "_Z11assign_srcsP15bxInstruction_cjbjjjjbb",
+        "_Z23evex_displ8_compressionPK15bxInstruction_cjjjj",
+        "_Z13fetchDecode64PKhP15bxInstruction_cj",
+        "_Z18get_bx_opcode_namet",
+    ],
+    "qc_keep_cpu": [
+        "bx_cpu",
+        "_ZN8BX_CPU_C3NOPEP15bxInstruction_c",
+        "_ZN8BX_CPU_C23VGATHERQPS_MASK_VpsVSibEP15bxInstruction_c",
+        "_ZN8BX_CPU_C23VPBROADCASTMB2Q_VdqKEbREP15bxInstruction_c",
+        "_ZN8BX_CPU_C23VPBROADCASTMW2D_VdqKEwREP15bxInstruction_c",
+    ],
 }
 
 #: code that does nothing but call the process that emulates
@@ -191,6 +200,8 @@ class Bochs:
         """(what the code did, details) of a fault, without the instruction's place."""
         code = self.memory.readable(fault.instruction, _SHOWN_BYTES)
         if fault.vector == _UNDEFINED:
+            if self._shim.qc_is_refused(code.ljust(_SHOWN_BYTES, b"\0"), _SHOWN_BYTES):
+                return "executes an instruction that the emulator Bochs computes wrongly", f"{code.hex(' ')}"
             return f"executes an instruction that the emulated CPU {self.name} does not have", f"{code.hex(' ')}"
         if fault.vector == _PAGE_FAULT:
             if fault.code & 16:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import qcompile as qc
+
 from .support import needs_emulator, open_tiny, run_tiny
 
 pytestmark = needs_emulator
@@ -107,3 +109,47 @@ def test_a_half_is_stored(tmp_path: Path) -> None:
       __asm__ volatile("vmovdqu %1, %%xmm2; .byte 0x62, 0xf5, 0x7d, 0x08, 0x7e, 0x53, 0x01"
                        : : "b"(output), "m"(values) : "memory", "xmm2");"""
     assert run_tiny(open_tiny(tmp_path, body, cpu="sapphirerapids")) == b"\0\0\1\2\0"
+
+
+@pytest.mark.parametrize("cpu", ["icelake", "sapphirerapids"])
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "vpgatherqd 4(%0,%%zmm17,4), %%ymm16%{%%k1%}",
+        "vpbroadcastmb2q %%k1, %%xmm16",
+        "vpbroadcastmw2d %%k1, %%ymm16",
+        "vpsrlq $64, %%zmm16, %%zmm16",
+        "vpsrlq $64, %%zmm16, %%zmm16%{%%k1%}",
+        "vpsrlq %2, %%zmm16, %%zmm16",
+        "vpsrlq %2, %%zmm16, %%zmm16%{%%k1%}%{z%}",
+        "vpsrlq $1, %%zmm16, %%zmm16; vpsravq %2%{1to8%}, %%zmm16, %%zmm16",
+        "vpsrlq $1, %%zmm16, %%zmm16; vpsravq %2%{1to8%}, %%zmm16, %%zmm16%{%%k1%}",
+    ],
+)
+def test_upper_parts_of_results_are_zero(tmp_path: Path, cpu: str, instruction: str) -> None:
+    """Of bytes that were 255."""
+    body = f"""
+      uint8_t vector[64], words[16] = {{0}};
+      uint64_t counts[2] = {{64, 0}};
+      __asm__ volatile("vpternlogd $255, %%zmm16, %%zmm16, %%zmm16; vpxord %%zmm17, %%zmm17, %%zmm17;"
+                       "kxnorb %%k1, %%k1, %%k1; {instruction}; vmovdqu64 %%zmm16, %1"
+                       : : "r"(words), "m"(vector), "m"(counts) : "memory");
+      for (int i = 0; i < 5; i++) output[i] = vector[59 + i];"""
+    assert run_tiny(open_tiny(tmp_path, body, cpu=cpu)) == bytes(5)
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "vpconflictd %%zmm16, %%zmm17",
+        "vpexpandb (%0), %%xmm16%{%%k1%}%{z%}",
+        "vpmultishiftqb %%xmm16, %%xmm16, %%xmm16%{%%k1%}",
+        "vrangeps $7, %%xmm16, %%xmm16, %%xmm16",
+    ],
+)
+def test_instructions_that_are_refused(tmp_path: Path, instruction: str) -> None:
+    library = open_tiny(tmp_path, f'__asm__ volatile("{instruction}" : : "r"(input));', cpu="icelake")
+    with pytest.raises(qc.EmulationError, match="executes an instruction that the emulator Bochs computes wrongly"):
+        run_tiny(library)
+    right = open_tiny(tmp_path, '__asm__ volatile("vpexpandb %xmm16, %xmm17");', cpu="icelake")
+    run_tiny(right)
