@@ -91,7 +91,7 @@ class EmulationError(QCompileError, RuntimeError):
 
 
 class EmulationFaultError(EmulationError):
-    """A kernel does in emulation what it must not do."""
+    """A kernel does in emulation what it must not do, or what the emulator is known to do wrongly."""
 
 
 class RecordsError(QCompileError, ValueError):
