@@ -18,7 +18,7 @@ _TARGETS = _PACKAGE / "targets"
 _SCHEDULES = _PACKAGE / "schedules"
 _MAXIMUM_BYTES = 1 << 20
 #: modules beside the rules that are no rules
-_SHARED_SCHEDULES = ("cpu_accumulate", "cpu_moves")
+_SHARED_SCHEDULES = ("cpu_accumulate", "cpu_moves", "cpu_tile")
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qcompile.compute.form import AccumulateForm
-from qcompile.compute.geometry import Geometry, is_pointwise, row_positions
+from qcompile.compute.geometry import Geometry, is_pointwise
 from qcompile.errors import NotApplicable
 from qcompile.schedules.cpu_moves import (
     block_names,
@@ -17,6 +17,7 @@ from qcompile.schedules.cpu_moves import (
     write_out,
     write_row,
 )
+from qcompile.schedules.cpu_tile import extents_of
 from qcompile.spec import Convolution, MatrixMultiply, Operator
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ KNOBS: Mapping[str, tuple[int, int, int]] = {
 BY_SHAPE = 2
 #: Tasks that keep a handful of threads busy.
 TASKS = 8
-#: Share of the time of a multiply-accumulate that loading a vector of the filter adds, and an input for all lanes.
-FILTER_COST, INPUT_COST = 0.21, 0.16
 
 
 def space(operator: Convolution | MatrixMultiply, lanes: int) -> Mapping[str, tuple[int, ...]]:
@@ -69,48 +68,6 @@ def check_wide(operator: Operator, lanes: int) -> None:
     if isinstance(operator, Convolution) and is_narrow(operator, lanes):
         width = operator.output_channels // operator.group_count
         raise NotApplicable(f"groups of {width} output channels do not fill a vector of {lanes}")
-
-
-def extents_of(operator: Convolution | MatrixMultiply) -> tuple[int, int]:
-    """Output positions that lie in a row, and output channels of a group."""
-    if isinstance(operator, MatrixMultiply):
-        return operator.rows, operator.columns
-    return row_positions(operator), operator.output_channels // operator.group_count
-
-
-def register_tile(
-    positions: int, vectors: int, knobs: Mapping[str, int], registers: int | None = None, in_flight: int = 1
-) -> tuple[int, int]:
-    """Output positions and vectors of output channels that are summed up together.
-
-    The knobs decide; where one is 0, the shape that computes the fewest sums beyond the operator's, weighed with the
-    operands that each multiply-accumulate has to load.
-
-    Args:
-        positions: output positions of a row.
-        vectors: vectors of output channels.
-        knobs: of KNOBS.
-        registers: that hold the sums and, as the operands come in the better order, all inputs of a step and a vector
-            of the filter, or all its vectors of the filter and an input.
-        in_flight: sums that are worked on at a time; fewer wait for each other.
-    """
-
-    def cost(shape: tuple[int, int]) -> tuple[float, int]:
-        tile, together = shape
-        computed = -(-positions // tile) * tile * -(-vectors // together) * together
-        waiting = max(1.0, in_flight / (tile * together))
-        return computed * waiting * (1 + FILTER_COST / tile + INPUT_COST / together), -tile * together
-
-    tiles = [min(knobs["tile"], positions)] if knobs["tile"] else range(1, min(positions, 7) + 1)
-    panels = [min(knobs["vectors"], vectors)] if knobs["vectors"] else range(1, min(vectors, 8) + 1)
-    shapes = [(tile, together) for tile in tiles for together in panels]
-    fitting = [
-        (tile, together)
-        for tile, together in shapes
-        if tile * together <= knobs["accumulators"]
-        and (registers is None or tile * together + min(tile, together) + 1 <= registers)
-    ]
-    return min(fitting or shapes, key=cost)
 
 
 @dataclass(frozen=True)

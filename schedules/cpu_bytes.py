@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from qcompile.compute.form import AccumulateForm
 from qcompile.errors import NotApplicable
 from qcompile.facts import Facts
 from qcompile.hardware import Hardware
 from qcompile.schedules import cpu_accumulate
 from qcompile.schedules.cpu_accumulate import KNOBS, check_wide
+from qcompile.schedules.cpu_tile import form_of
 from qcompile.spec import Convolution, MatrixMultiply, Operator
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
@@ -52,11 +52,7 @@ def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...
 
 def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
     """Groups of four input channels, panels of several vectors."""
-    assert isinstance(operator, (Convolution, MatrixMultiply))
-    lanes = hardware.int32_lanes
-    positions, channels = cpu_accumulate.extents_of(operator)
-    tile, vectors = cpu_accumulate.register_tile(positions, -(-channels // lanes), knobs)
-    return AccumulateForm(vectors * lanes, tile, lanes, _QUADS, raw_data=True)
+    return form_of(operator, hardware.int32_lanes, _QUADS, knobs, raw_data=True)
 
 
 def schedule(

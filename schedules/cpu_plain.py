@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from qcompile.compute.form import AccumulateForm, ElementwiseForm, rows_of
+from qcompile.compute.form import ElementwiseForm, rows_of
 from qcompile.facts import Facts
 from qcompile.hardware import Hardware
 from qcompile.schedules import cpu_accumulate
 from qcompile.schedules.cpu_moves import block_names, keep_scalars_in_registers
+from qcompile.schedules.cpu_tile import form_of
 from qcompile.spec import Convolution, DynamicQuantizeLinear, MatrixMultiply, Operator
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
@@ -46,9 +47,7 @@ def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts
     """Lanes of one int32 vector; elementwise four of them, which fill a vector of codes."""
     lanes = hardware.int32_lanes
     if isinstance(operator, (Convolution, MatrixMultiply)):
-        positions, channels = cpu_accumulate.extents_of(operator)
-        tile, vectors = cpu_accumulate.register_tile(positions, -(-channels // lanes), knobs)
-        return AccumulateForm(vectors * lanes, tile, vector=lanes)
+        return form_of(operator, lanes, 1, knobs)
     return ElementwiseForm(4 * lanes)
 
 

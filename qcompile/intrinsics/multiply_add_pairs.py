@@ -18,6 +18,8 @@ from typing import Any
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T  # noqa: N812 - the name that TVMScript goes by
 
+from . import broadcast
+
 PAIR = 2
 
 
@@ -32,43 +34,13 @@ def register(llvm_intrinsic: str, accumulates: bool, lanes: int, weights_dtype: 
         weights_dtype: "int16", or "int8" or "uint8", which are widened.
     """
     pairs = f"int16x{PAIR * lanes}"
-    stored = f"{weights_dtype}x{PAIR * lanes}"
-    added = _adder(llvm_intrinsic, accumulates, lanes)
+    add = _adder(llvm_intrinsic, accumulates, lanes)
 
-    @T.prim_func(s_tir=True)
-    def description(
-        data: T.Buffer((PAIR,), "int16", offset_factor=1, align=1),
-        weights: T.Buffer((lanes, PAIR), weights_dtype, offset_factor=1, align=1),
-        sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(sums[0:lanes], data[0:PAIR], weights[0:lanes, 0:PAIR])
-            T.writes(sums[0:lanes])
-            for i in T.serial(0, lanes):
-                for p in T.serial(0, PAIR):
-                    with T.sblock("update"):
-                        vi, vp = T.axis.remap("SR", [i, p])
-                        sums[vi] = sums[vi] + T.cast(data[vp], "int32") * T.cast(weights[vi, vp], "int32")
+    def added(sums: Any, data: Any, weights: Any) -> Any:
+        return add(sums, T.reinterpret(data, dtype=pairs), T.cast(weights, pairs))
 
-    @T.prim_func(s_tir=True)
-    def implementation(
-        data: T.Buffer((PAIR,), "int16", offset_factor=1, align=1),
-        weights: T.Buffer((lanes, PAIR), weights_dtype, offset_factor=1, align=1),
-        sums: T.Buffer((lanes,), "int32", offset_factor=1, align=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(sums[0:lanes], data[0:PAIR], weights[0:lanes, 0:PAIR])
-            T.writes(sums[0:lanes])
-            # one expression: TVM would give a name of its own to a temporary, in memory
-            sums[T.ramp(T.int32(0), 1, lanes)] = added(
-                sums[T.ramp(T.int32(0), 1, lanes)],
-                T.reinterpret(
-                    T.broadcast(T.reinterpret(data.vload([0], "int16x2"), dtype="int32"), lanes), dtype=pairs
-                ),
-                T.cast(weights.vload([0, 0], stored), pairs),
-            )
-
-    return _registered(llvm_intrinsic, f"pair_{weights_dtype}", description, implementation)
+    name = f"qcompile_{llvm_intrinsic.replace('.', '_')}_pair_{weights_dtype}"
+    return broadcast.register(name, lanes, PAIR, "int16", weights_dtype, added)
 
 
 @cache
@@ -124,7 +96,9 @@ def register_packed(llvm_intrinsic: str, accumulates: bool, lanes: int, for_each
                 weights_of(weights),
             )
 
-    return _registered(llvm_intrinsic, f"packed_{rows}", description, implementation)
+    name = f"qcompile_{llvm_intrinsic.replace('.', '_')}_packed_{rows}"
+    TensorIntrin.register(name, description, implementation, override=True)
+    return name
 
 
 def _adder(llvm_intrinsic: str, accumulates: bool, lanes: int) -> Callable[[Any, Any, Any], Any]:
@@ -137,9 +111,3 @@ def _adder(llvm_intrinsic: str, accumulates: bool, lanes: int) -> Callable[[Any,
         return sums + T.call_llvm_pure_intrin(number, first, second, dtype=vector)
 
     return added
-
-
-def _registered(llvm_intrinsic: str, kind: str, description: Any, implementation: Any) -> str:
-    name = f"qcompile_{llvm_intrinsic.replace('.', '_')}_{kind}"
-    TensorIntrin.register(name, description, implementation, override=True)
-    return name
