@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ DOT_PRODUCTS = {
 }
 
 
+@cache
 def assembly(operator: Operator, target: str, constants: bool = True) -> list[str]:
     known = frozenset(tensor.name for tensor in operator.tensors if tensor.role != "data") if constants else frozenset()
     text = pipeline.stages(operator, known, hardware.load(target), ["assembly"])["assembly"]

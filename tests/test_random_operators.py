@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::qcompile.errors.AccumulatorOver
 PLAIN_TARGET = str(Path(__file__).parent / "data" / "targets" / "plain.toml")
 
 
-def check(operator: Operator, values: dict[str, Any], constant_names: set[str]) -> None:
+def check(
+    operator: Operator, values: dict[str, Any], constant_names: set[str], targets: Sequence[str] = TESTED_TARGETS
+) -> None:
     constants, run_time = split_values(values, constant_names)
     expected = evaluate(operator, values)
-    targets = [*TESTED_TARGETS, *([PLAIN_TARGET] if operator.accumulation_length else [])]
     for target in targets:
         kernel = qc.compile(operator, target, constants).emulated()
         for threads in (1,) if kernel.variant.emulated_cpu else (1, 3):
@@ -57,13 +59,18 @@ def draw_and_check(data: st.DataObject, operator: Operator) -> None:
     values = strategies.values_for(operator, np.random.default_rng(seed))
     parameters = sorted(tensor.name for tensor in operator.tensors if tensor.role != "data")
     names = data.draw(st.one_of(st.just(set(parameters)), st.sets(st.sampled_from(parameters or ["none"]))))
-    check(operator, values, names)
+    # three of them for each operator: each target meets most operators, and none all
+    known = [*TESTED_TARGETS, *([PLAIN_TARGET] if operator.accumulation_length else [])]
+    targets = data.draw(
+        st.lists(st.sampled_from(known), min_size=min(3, len(known)), max_size=3, unique=True), label="targets"
+    )
+    check(operator, values, names, targets)
 
 
 @pytest.mark.parametrize("source", ACCUMULATING, ids=lambda source: source.__name__)
 @pytest.mark.parametrize("max_size", [9, 40])
 def test_accumulating(source: Any, max_size: int) -> None:
-    @settings(SETTINGS, max_examples=25 if max_size < 20 else 15)
+    @settings(SETTINGS, max_examples=35 if max_size < 20 else 20)
     @given(st.data())
     def run(data: st.DataObject) -> None:
         draw_and_check(data, data.draw(source(max_size=max_size), label="operator"))
