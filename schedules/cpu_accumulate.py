@@ -330,16 +330,21 @@ def _schedule_centred(
 def _gather_channels(state: Schedule, geometry: Geometry, row: Any) -> None:
     """All channels of a position in one step, or vectors of them, without conditions where there is input."""
     channels, stride, vector = geometry.centred_channels, geometry.centred_strides[1], geometry.form.vector
+    longest = 4 * vector if geometry.form.raw_data else 2 * vector
+    length = next((size for size in (longest, 2 * vector, vector) if channels % size == 0), 0)
+    extent = int(state.get(row).extent)
+    if extent != geometry.row:  # a task gathers a part of the row
+        if length and extent % length == 0:
+            state.vectorize(state.split(row, [None, length])[1])
+        return
     whole = geometry.padded[1] * channels
-    if whole < int(state.get(row).extent):
+    if whole < extent:
         row = state.loop_partition(row, [whole, None])[0]
     positions, channel = state.split(row, [None, channels])
-    if channels < vector:
-        state.unroll(channel)
-    else:
-        longest = 4 * vector if geometry.form.raw_data else 2 * vector
-        length = next(size for size in (longest, 2 * vector, vector) if channels % size == 0)
+    if length:
         state.vectorize(state.split(channel, [None, length])[1])
+    else:
+        state.unroll(channel)
     first = -(-geometry.start_padding[1] // stride)
     end = (geometry.start_padding[1] + geometry.input[1] - 1) // stride + 1
     inner = min(end, geometry.padded[1]) - first
