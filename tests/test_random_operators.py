@@ -70,7 +70,7 @@ def draw_and_check(data: st.DataObject, operator: Operator) -> None:
 @pytest.mark.parametrize("source", ACCUMULATING, ids=lambda source: source.__name__)
 @pytest.mark.parametrize("max_size", [9, 40])
 def test_accumulating(source: Any, max_size: int) -> None:
-    @settings(SETTINGS, max_examples=35 if max_size < 20 else 20)
+    @settings(SETTINGS, max_examples=25 if max_size < 20 else 15)
     @given(st.data())
     def run(data: st.DataObject) -> None:
         draw_and_check(data, data.draw(source(max_size=max_size), label="operator"))
