@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not n
     from qcompile.compute.computation import Computation
 
 name = "cpu_bytes"
-version = 1
+version = 2
 knobs = {knob: limits for knob, limits in KNOBS.items() if knob != "raw_rows"}
 #: two products of a uint8 with such weights fit int16
 LARGEST_WEIGHT = 64

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not n
     from qcompile.compute.computation import Computation
 
 name = "cpu_channelwise"
-version = 1
+version = 2
 #: knob -> (default, smallest, largest)
 knobs: Mapping[str, tuple[int, int, int]] = {
     "tile": (4, 1, 8),  # columns (NHWC) or vectors of columns (NCHW) that share the vectors of the filter

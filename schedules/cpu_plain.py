@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not n
     from qcompile.compute.computation import Computation
 
 name = "cpu_plain"
-version = 2
+version = 3
 #: knob -> (default, smallest, largest)
 knobs: Mapping[str, tuple[int, int, int]] = {
     **cpu_accumulate.KNOBS,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not n
     from qcompile.compute.computation import Computation
 
 name = "cpu_widen16"
-version = 2
+version = 3
 knobs = KNOBS
 _PAIRS = 2
 
