@@ -23,9 +23,10 @@ from pathlib import Path
 
 from native import shared_library
 
-from qcompile.cache import cached, digest
+from qcompile.backends.cpu import features as cpu_features
 from qcompile.errors import QCompileError
-from qcompile.runtime import cpu_features
+from qcompile.system.cache import cached
+from qcompile.system.hashing import digest
 
 #: Features of /proc/cpuinfo that make peers leave AVX2 behind; without any of them there is nothing to hide.
 LATER_FEATURES = frozenset({"avx512f", "avx512vnni", "avxvnni"})

@@ -22,8 +22,8 @@ import numpy as np
 from interleaved import medians
 from native import shared_library
 
-from qcompile import hardware
-from qcompile.runtime import cpu_features
+from qcompile.backends import targets
+from qcompile.backends.cpu import features as cpu_features
 
 #: what multiplies -> function of limits.c, multiply-accumulates of one of its rounds, features that it needs
 MULTIPLIERS = {
@@ -56,10 +56,10 @@ def is_available(multiplier: str = "vpmaddwd") -> bool:
 
 def multiplier_of(target: str) -> str:
     """What multiplies in dense kernels of a target."""
-    found = hardware.load(target)
-    if not found.dot_product:
+    found = targets.load(target)
+    if found.facts.instruction("uint8", "int8") is None:
         return "vpmaddwd"
-    return "vpdpbusd zmm" if found.vector_bits == 512 else "vpdpbusd ymm"
+    return "vpdpbusd zmm" if found.facts.vector_bits == 512 else "vpdpbusd ymm"
 
 
 @cache

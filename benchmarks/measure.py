@@ -17,9 +17,9 @@ from suites import Case
 from verdict import judge
 
 import qcompile as qc
+from qcompile.checks.verification import differing
 from qcompile.reference import evaluate
 from qcompile.spec import Convolution, MatrixMultiply
-from qcompile.verification import differing
 
 #: Verdicts of a peer whose sums are right.
 RIGHT = ("exact", "rounding")

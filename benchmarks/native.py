@@ -6,8 +6,9 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from qcompile.cache import cached, digest
-from qcompile.toolchain import c_compiler, run_compiler
+from qcompile.system.cache import cached
+from qcompile.system.hashing import digest
+from qcompile.system.toolchain import c_compiler, run_compiler
 
 SOURCES = Path(__file__).resolve().parent
 

@@ -28,7 +28,7 @@ from shapes import ShapeError
 from suites import SUITES, Case, cases
 
 import qcompile as qc
-from qcompile import pipeline
+from qcompile.backends.targets import resolve
 from qcompile.errors import QCompileError
 
 
@@ -142,7 +142,7 @@ def _facts(options: argparse.Namespace, peers: list[Peer]) -> dict[str, Any]:
     objects = sorted({path for peer in peers for path in peer.masked_objects})
     return {
         "cpu": _cpu(),
-        "target": pipeline.resolve_targets(options.target)[0].name,
+        "target": resolve(options.target)[0].name,
         "peers_isa": options.peers_isa,
         "masked": isa_mask.check(objects) if isa_mask.is_on() else [],
         "versions": {name: PEERS[name].version for name in options.peers},

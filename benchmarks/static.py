@@ -26,9 +26,11 @@ from rich.table import Table
 from shapes import parse_layer
 
 import qcompile as qc
-from qcompile import hardware, pipeline
+from qcompile.backends import targets
+from qcompile.constants.facts import facts_of
 from qcompile.errors import ToolchainError
-from qcompile.facts import facts_of
+from qcompile.pipeline.stages import stages
+from qcompile.planning import find
 from qcompile.spec import Operator
 
 
@@ -202,20 +204,20 @@ def limit(command: str, model: Model, vector_bits: int) -> float:
 
 def judge(name: str, operator: Operator, target: str) -> Figures:
     """The figures of an operator of `operands`, whose parameters are constants."""
-    command, model, found = llvm_mca(), MODELS[target], hardware.load(target)
+    command, model, found = llvm_mca(), MODELS[target], targets.load(target)
     values = operands.values(operator, TYPES)
     run_time = operator.tensors[0].name
     constants = {tensor: value for tensor, value in values.items() if tensor != run_time}
     facts = facts_of(operator, constants)
-    text = pipeline.stages(operator, frozenset(constants), found, ["assembly"], facts=facts)["assembly"]
+    text = stages(find(operator, found, constants.keys(), facts=facts), ["assembly"])["assembly"]
     loop = inner_loop(text, model.instruction)
     multiplying = sum(line.startswith(f"{model.instruction} ") for line in loop)
-    loop_products = multiplying * found.int32_lanes * model.lane_products
+    loop_products = multiplying * found.facts.int32_lanes * model.lane_products
     kernel = qc.compile(operator, target, constants).emulated(always=True)
     kernel(**{run_time: values[run_time]})
     return Figures(
         target, name, kernel.variant.rule, model.cpu, llvm_version(command), len(loop) - 1, loop_products,
-        loop_products / cycles(command, model.cpu, loop), limit(command, model, found.vector_bits),
+        loop_products / cycles(command, model.cpu, loop), limit(command, model, found.facts.vector_bits),
         kernel.variant.emulated_cpu, kernel.instructions, operator.operations,
     )  # fmt: skip
 

@@ -12,16 +12,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
 #: public name -> module that defines it; "" is a module that can be called
 _PUBLIC = {
-    "compile": "pipeline",
+    "__version__": "version",
+    "compile": "pipeline.compile",
     "load": "runtime.loader",
     "reference": "",
     "run_onnx": "frontends.onnx",
     "tune": "tuning.tune",
-    "verify": "verification",
+    "verify": "checks.verification",
     "Bundle": "runtime.loader",
     "Kernel": "runtime.kernel",
     "Tensor": "spec",
@@ -43,6 +42,7 @@ _PUBLIC = {
     "BundleError": "errors",
     "EmulationError": "errors",
     "EmulationFaultError": "errors",
+    "FileWriteError": "errors",
     "IncompatibleMachineError": "errors",
     "KernelError": "errors",
     "LoweringError": "errors",
@@ -65,6 +65,7 @@ __all__ = [
     "DynamicQuantizeLinear",
     "EmulationError",
     "EmulationFaultError",
+    "FileWriteError",
     "IncompatibleMachineError",
     "InvalidOperatorError",
     "InvalidQuantizationError",
@@ -98,12 +99,14 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from .checks.verification import verify
     from .errors import (
         AccumulatorOverflowError,
         AccumulatorOverflowWarning,
         BundleError,
         EmulationError,
         EmulationFaultError,
+        FileWriteError,
         IncompatibleMachineError,
         InvalidOperatorError,
         InvalidQuantizationError,
@@ -121,7 +124,7 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from .frontends.onnx import run_onnx
-    from .pipeline import compile
+    from .pipeline.compile import compile
     from .reference import reference
     from .runtime.kernel import Kernel
     from .runtime.loader import Bundle, load
@@ -138,7 +141,6 @@ if TYPE_CHECKING:
         Tensor,
     )
     from .tuning.tune import tune
-    from .verification import verify
 
 
 def __getattr__(name: str) -> Any:

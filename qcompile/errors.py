@@ -75,7 +75,11 @@ class LoweringError(QCompileError, RuntimeError):
 
 
 class BundleError(QCompileError):
-    """A bundle is empty, truncated, damaged, foreign, too new, or cannot be written."""
+    """A bundle cannot be read: it is missing, empty, truncated, damaged, foreign or too new."""
+
+
+class FileWriteError(QCompileError, OSError):
+    """A file cannot be written: its folder is missing or not writable, the place is taken, or the disk is full."""
 
 
 class IncompatibleMachineError(QCompileError, RuntimeError):
@@ -106,7 +110,7 @@ class ModelError(QCompileError, ValueError):
     """An ONNX model cannot be read, or does not hold what is asked of it."""
 
 
-class NotApplicable(QCompileError):  # noqa: N818 - an answer of a rule more than an error
+class NotApplicable(QCompileError):  # noqa: N818 - a rule's answer, not an error
     """A schedule rule does not apply; the reason is shown by `explain`."""
 
     def __init__(self, reason: str):

@@ -6,19 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from qcompile.compute.form import AccumulateForm
-from qcompile.compute.geometry import Geometry, is_pointwise
-from qcompile.errors import NotApplicable
-from qcompile.schedules.cpu_moves import (
-    block_names,
-    keep_scalars_in_registers,
-    transpose_in,
-    transpose_out,
-    write_out,
-    write_row,
-)
-from qcompile.schedules.cpu_tile import extents_of
-from qcompile.spec import Convolution, MatrixMultiply, Operator
+from ..compute.form import AccumulateForm
+from ..compute.geometry import Geometry, is_pointwise
+from ..errors import NotApplicable
+from ..spec import Convolution, MatrixMultiply, Operator
+from .cpu_moves import block_names, keep_scalars_in_registers, transpose_in, transpose_out, write_out, write_row
+from .cpu_tile import extents_of
 
 if TYPE_CHECKING:
     from tvm.s_tir import Schedule

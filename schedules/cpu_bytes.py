@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from qcompile.errors import NotApplicable
-from qcompile.facts import Facts
-from qcompile.hardware import Hardware
-from qcompile.schedules import cpu_accumulate
-from qcompile.schedules.cpu_accumulate import KNOBS, check_wide
-from qcompile.schedules.cpu_tile import form_of
-from qcompile.spec import Convolution, MatrixMultiply, Operator
+from ..backends.interface import Hardware
+from ..constants.facts import Facts
+from ..errors import NotApplicable
+from ..spec import Convolution, MatrixMultiply, Operator
+from . import cpu_accumulate
+from .cpu_accumulate import KNOBS, check_wide
+from .cpu_tile import form_of
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
     import tvm
 
-    from qcompile.compute.computation import Computation
+    from ..compute.computation import Computation
 
 name = "cpu_bytes"
 version = 2
@@ -33,8 +33,8 @@ _QUADS = 4
 
 def check(operator: Operator, hardware: Hardware, facts: Facts) -> None:
     """Refuses what has no sums, a CPU without the instruction, narrow groups, and weights that may saturate."""
-    check_wide(operator, hardware.int32_lanes)
-    if not (hardware.multiply_add_bytes and hardware.multiply_add_pairs):
+    check_wide(operator, hardware.facts.int32_lanes)
+    if hardware.facts.instruction("uint8", "int8", LARGEST_WEIGHT) is None:
         raise NotApplicable(f"{hardware.name} has no instruction that multiplies bytes and adds pairs")
     if facts.largest_weight is None:
         raise NotApplicable("it is exact for some weights only, and these are not constant")
@@ -47,12 +47,12 @@ def check(operator: Operator, hardware: Hardware, facts: Facts) -> None:
 def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:
     """All shapes of the register tile."""
     assert isinstance(operator, (Convolution, MatrixMultiply))
-    return cpu_accumulate.space(operator, hardware.int32_lanes)
+    return cpu_accumulate.space(operator, hardware.facts.int32_lanes)
 
 
 def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
     """Groups of four input channels, panels of several vectors."""
-    return form_of(operator, hardware.int32_lanes, _QUADS, knobs, raw_data=True)
+    return form_of(operator, hardware.facts.int32_lanes, _QUADS, knobs, raw_data=True)
 
 
 def schedule(
@@ -62,11 +62,11 @@ def schedule(
     import tvm
     from tvm.s_tir import Schedule
 
-    from qcompile.intrinsics import multiply_add_bytes
+    from ..intrinsics import multiply_add_bytes
 
     assert isinstance(operator, (Convolution, MatrixMultiply))
-    lanes = hardware.int32_lanes
-    intrinsic = multiply_add_bytes.register(hardware.multiply_add_bytes, hardware.multiply_add_pairs, lanes)
+    instruction = hardware.facts.instruction("uint8", "int8", LARGEST_WEIGHT)
+    intrinsic = multiply_add_bytes.register(instruction)
     state = Schedule(tvm.IRModule({"main": computation.function}))
     cpu_accumulate.schedule_accumulate(state, operator, form, knobs, intrinsic)
     return state.mod

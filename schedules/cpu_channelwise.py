@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from qcompile.compute.channelwise_geometry import ChannelwiseGeometry
-from qcompile.compute.form import ChannelwiseForm
-from qcompile.errors import NotApplicable
-from qcompile.facts import Facts
-from qcompile.hardware import Hardware
-from qcompile.schedules.cpu_accumulate import TASKS, is_narrow
-from qcompile.schedules.cpu_moves import block_names, transpose_in, transpose_out, write_out, write_row
-from qcompile.spec import Convolution, Operator
+from ..backends.interface import Hardware
+from ..compute.channelwise_geometry import ChannelwiseGeometry
+from ..compute.form import ChannelwiseForm
+from ..constants.facts import Facts
+from ..errors import NotApplicable
+from ..spec import Convolution, Operator
+from .cpu_accumulate import TASKS, is_narrow
+from .cpu_moves import block_names, transpose_in, transpose_out, write_out, write_row
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
     import tvm
     from tvm.s_tir import Schedule
 
-    from qcompile.compute.computation import Computation
+    from ..compute.computation import Computation
 
 name = "cpu_channelwise"
 version = 2
@@ -41,10 +41,10 @@ def check(operator: Operator, hardware: Hardware, facts: Facts) -> None:
     """Refuses what has no taps, and groups that fill a vector."""
     if not isinstance(operator, Convolution):
         raise NotApplicable("it is for convolutions")
-    if not is_narrow(operator, hardware.int32_lanes):
+    if not is_narrow(operator, hardware.facts.int32_lanes):
         width = operator.output_channels // operator.group_count
         raise NotApplicable(
-            f"it is for groups of fewer than {hardware.int32_lanes} output channels; here one has {width}"
+            f"it is for groups of fewer than {hardware.facts.int32_lanes} output channels; here one has {width}"
         )
 
 
@@ -62,7 +62,7 @@ def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...
 def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
     """Lanes along what lies side by side in memory."""
     assert isinstance(operator, Convolution)
-    lanes = hardware.int32_lanes
+    lanes = hardware.facts.int32_lanes
     # rows that do not fill some vectors, or are read in steps, are transposed instead
     along_columns = (
         not operator.channels_last
@@ -73,7 +73,7 @@ def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts
     largest = min(knobs["tile"], width)
     # the tile that computes the fewest columns beyond the row, the largest of these
     tile = min(range(1, largest + 1), key=lambda size: (-(-width // size) * size, -size))
-    return ChannelwiseForm(lanes, tile, along_columns, pairs=2 if hardware.pairs_instruction[0] else 1)
+    return ChannelwiseForm(lanes, tile, along_columns, pairs=2 if hardware.facts.instruction("int16", "int16") else 1)
 
 
 def schedule(
@@ -219,11 +219,10 @@ class _Moves:
             state.vectorize(lane)
         initial = state.decompose_reduction(accumulate, c)
         if form.pairs == 2:
-            from qcompile.intrinsics import multiply_add_pairs
+            from ..intrinsics import multiply_add_pairs
 
-            name = multiply_add_pairs.register_packed(
-                *self.hardware.pairs_instruction, form.lanes, for_each_lane=not form.along_columns
-            )
+            instruction = self.hardware.facts.instruction("int16", "int16")
+            name = multiply_add_pairs.register_packed(instruction, for_each_lane=not form.along_columns)
             state.tensorize(lane, name)
         loops = state.get_loops(initial)
         state.unroll(loops[-2 if form.along_columns else -4])

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from qcompile.errors import NotApplicable
-from qcompile.facts import Facts
-from qcompile.hardware import Hardware
-from qcompile.schedules import cpu_accumulate
-from qcompile.schedules.cpu_accumulate import BY_SHAPE, KNOBS, check_wide
-from qcompile.schedules.cpu_tile import Limits, form_of
-from qcompile.spec import Convolution, MatrixMultiply, Operator
+from ..backends.interface import Hardware
+from ..constants.facts import Facts
+from ..errors import NotApplicable
+from ..spec import Convolution, MatrixMultiply, Operator
+from . import cpu_accumulate
+from .cpu_accumulate import BY_SHAPE, KNOBS, check_wide
+from .cpu_tile import Limits, form_of
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
     import tvm
 
-    from qcompile.compute.computation import Computation
+    from ..compute.computation import Computation
 
 name = "cpu_dot_product"
 version = 1
@@ -32,28 +32,32 @@ knobs = {
     "unroll": (4, 1, 16),
 }
 _QUADS = 4
-#: two of the instructions begin in a cycle and take five, on Intel's processors
-_IN_FLIGHT = 10
 
 
 def check(operator: Operator, hardware: Hardware, facts: Facts) -> None:
     """Refuses what has no sums, a CPU without the instruction, and narrow groups."""
-    check_wide(operator, hardware.int32_lanes)
-    if not hardware.dot_product:
+    check_wide(operator, hardware.facts.int32_lanes)
+    if hardware.facts.instruction("uint8", "int8") is None:
         raise NotApplicable(f"{hardware.name} has no instruction that multiplies and adds four bytes")
 
 
 def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:
     """All shapes of the register tile."""
     assert isinstance(operator, (Convolution, MatrixMultiply))
-    return cpu_accumulate.space(operator, hardware.int32_lanes)
+    return cpu_accumulate.space(operator, hardware.facts.int32_lanes)
 
 
 def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
     """Groups of four input channels, panels of several vectors."""
-    limits = Limits(hardware.vector_registers, _IN_FLIGHT)
+    limits = Limits(hardware.facts.vector_registers, hardware.facts.products_in_flight)
     return form_of(
-        operator, hardware.int32_lanes, _QUADS, knobs, limits, raw_data=True, raw_weights=not facts.weights_fit_int8
+        operator,
+        hardware.facts.int32_lanes,
+        _QUADS,
+        knobs,
+        limits,
+        raw_data=True,
+        raw_weights=not facts.weights_fit_int8,
     )
 
 
@@ -64,10 +68,10 @@ def schedule(
     import tvm
     from tvm.s_tir import Schedule
 
-    from qcompile.intrinsics import dot_product
+    from ..intrinsics import dot_product
 
     assert isinstance(operator, (Convolution, MatrixMultiply))
-    intrinsic = dot_product.register(hardware.dot_product, hardware.int32_lanes)
+    intrinsic = dot_product.register(hardware.facts.instruction("uint8", "int8"))
     state = Schedule(tvm.IRModule({"main": computation.function}))
     cpu_accumulate.schedule_accumulate(state, operator, form, knobs, intrinsic)
     return state.mod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from qcompile.compute.geometry import TRANSPOSED_POSITIONS
+from ..compute.geometry import TRANSPOSED_POSITIONS
 
 if TYPE_CHECKING:
     from tvm.s_tir import Schedule
@@ -56,7 +56,7 @@ def _pieces(first: int, end: int, vector: int) -> list[int]:
 
 def transpose_in(state: Schedule, size: int, dtype: str, parallel: bool) -> None:
     """The stage "rows", block by block in registers; `size` are the channels of a block."""
-    from qcompile.intrinsics import transpose
+    from ..intrinsics import transpose
 
     batch, blocks, position, channels = state.get_loops(state.get_sblock("rows"))
     channel_blocks, channel = state.split(channels, [None, size])
@@ -80,7 +80,7 @@ def transpose_out(
         tile: the loop over the positions of a tile.
         channels: the loop over the channels of a panel.
     """
-    from qcompile.intrinsics import transpose
+    from ..intrinsics import transpose
 
     size = int(state.get(tile).extent)
     block_width = 16 if lanes % 16 == 0 else 8

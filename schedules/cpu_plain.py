@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from qcompile.compute.form import ElementwiseForm, rows_of
-from qcompile.facts import Facts
-from qcompile.hardware import Hardware
-from qcompile.schedules import cpu_accumulate
-from qcompile.schedules.cpu_moves import block_names, keep_scalars_in_registers
-from qcompile.schedules.cpu_tile import form_of
-from qcompile.spec import Convolution, DynamicQuantizeLinear, MatrixMultiply, Operator
+from ..backends.interface import Hardware
+from ..compute.form import ElementwiseForm, rows_of
+from ..constants.facts import Facts
+from ..spec import Convolution, DynamicQuantizeLinear, MatrixMultiply, Operator
+from . import cpu_accumulate
+from .cpu_moves import block_names, keep_scalars_in_registers
+from .cpu_tile import form_of
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
     import tvm
     from tvm.s_tir import Schedule
 
-    from qcompile.compute.computation import Computation
+    from ..compute.computation import Computation
 
 name = "cpu_plain"
 version = 3
@@ -39,13 +39,13 @@ def check(operator: Operator, hardware: Hardware, facts: Facts) -> None:
 def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:
     """All shapes of the register tile; elementwise the share of a thread."""
     if isinstance(operator, (Convolution, MatrixMultiply)):
-        return cpu_accumulate.space(operator, hardware.int32_lanes)
+        return cpu_accumulate.space(operator, hardware.facts.int32_lanes)
     return {"vectors_per_chunk": (64, 128, 256, 512, 1024, 2048, 4096)}
 
 
 def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
     """Lanes of one int32 vector; elementwise four of them, which fill a vector of codes."""
-    lanes = hardware.int32_lanes
+    lanes = hardware.facts.int32_lanes
     if isinstance(operator, (Convolution, MatrixMultiply)):
         return form_of(operator, lanes, 1, knobs)
     return ElementwiseForm(4 * lanes)

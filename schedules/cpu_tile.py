@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from qcompile.compute.form import AccumulateForm
-from qcompile.compute.geometry import row_positions
-from qcompile.spec import Convolution, MatrixMultiply, Operator
+from ..compute.form import AccumulateForm
+from ..compute.geometry import row_positions
+from ..spec import Convolution, MatrixMultiply, Operator
 
 #: Share of the time of a multiply-accumulate that loading a vector of the filter adds, and an input for all lanes.
 FILTER_COST, INPUT_COST = 0.21, 0.16

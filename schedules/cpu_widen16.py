@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from qcompile.errors import NotApplicable
-from qcompile.facts import Facts
-from qcompile.hardware import Hardware
-from qcompile.schedules import cpu_accumulate
-from qcompile.schedules.cpu_accumulate import KNOBS, check_wide
-from qcompile.schedules.cpu_tile import form_of
-from qcompile.spec import Convolution, MatrixMultiply, Operator
+from ..backends.interface import Hardware
+from ..constants.facts import Facts
+from ..errors import NotApplicable
+from ..spec import Convolution, MatrixMultiply, Operator
+from . import cpu_accumulate
+from .cpu_accumulate import KNOBS, check_wide
+from .cpu_tile import form_of
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
     import tvm
 
-    from qcompile.compute.computation import Computation
+    from ..compute.computation import Computation
 
 name = "cpu_widen16"
 version = 3
@@ -30,21 +30,21 @@ _PAIRS = 2
 
 def check(operator: Operator, hardware: Hardware, facts: Facts) -> None:
     """Refuses what has no sums, a CPU without the instruction, and narrow groups."""
-    check_wide(operator, hardware.int32_lanes)
-    if not hardware.pairs_instruction[0]:
+    check_wide(operator, hardware.facts.int32_lanes)
+    if hardware.facts.instruction("int16", "int16") is None:
         raise NotApplicable(f"{hardware.name} has no instruction that multiplies int16 pairs and adds")
 
 
 def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:
     """All shapes of the register tile."""
     assert isinstance(operator, (Convolution, MatrixMultiply))
-    return cpu_accumulate.space(operator, hardware.int32_lanes)
+    return cpu_accumulate.space(operator, hardware.facts.int32_lanes)
 
 
 def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
     """Pairs of input channels, panels of several vectors."""
     raw_weights = isinstance(operator, MatrixMultiply) and operator.rows <= knobs["raw_rows"]
-    return form_of(operator, hardware.int32_lanes, _PAIRS, knobs, raw_weights=raw_weights)
+    return form_of(operator, hardware.facts.int32_lanes, _PAIRS, knobs, raw_weights=raw_weights)
 
 
 def schedule(
@@ -54,11 +54,11 @@ def schedule(
     import tvm
     from tvm.s_tir import Schedule
 
-    from qcompile.intrinsics import multiply_add_pairs
+    from ..intrinsics import multiply_add_pairs
 
     assert isinstance(operator, (Convolution, MatrixMultiply))
     weights_dtype = form.filter_dtype(operator.b.dtype) if isinstance(operator, MatrixMultiply) else "int16"
-    intrinsic = multiply_add_pairs.register(*hardware.pairs_instruction, hardware.int32_lanes, weights_dtype)
+    intrinsic = multiply_add_pairs.register(hardware.facts.instruction("int16", "int16"), weights_dtype)
     state = Schedule(tvm.IRModule({"main": computation.function}))
     cpu_accumulate.schedule_accumulate(state, operator, form, knobs, intrinsic)
     return state.mod

@@ -1,18 +1,21 @@
-"""What a schedule rule is."""
+"""What a schedule rule is, and finding one by name."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from qcompile.facts import Facts
-from qcompile.hardware import Hardware
-from qcompile.spec import Operator
+from ..backends.interface import Hardware
+from ..constants.facts import Facts
+from ..errors import TargetFileError, UnknownNameError
+from ..spec import Operator
+from ..system import resources
 
 if TYPE_CHECKING:
     import tvm
 
-    from qcompile.compute.computation import Computation
+    from ..compute.computation import Computation
 
 
 class Rule(Protocol):
@@ -42,3 +45,39 @@ class Rule(Protocol):
         self, operator: Operator, hardware: Hardware, computation: Computation, form: Any, knobs: Mapping[str, int]
     ) -> tvm.IRModule:
         """The scheduled IRModule, with the function "main", of a computation in that form."""
+
+
+def load_rule(name: str) -> Rule:
+    """The module of a rule.
+
+    Raises:
+        UnknownNameError: there is none of that name.
+    """
+    try:
+        if not name.isidentifier():
+            raise ModuleNotFoundError(name)
+        module = importlib.import_module(f"qcompile.schedules.{name}")
+        if getattr(module, "name", None) != name or not hasattr(module, "knobs"):
+            raise ModuleNotFoundError(name)
+    except ModuleNotFoundError as error:
+        raise UnknownNameError(
+            "Unknown schedule rule.", given=repr(name), accepted=", ".join(resources.rule_names())
+        ) from error
+    return cast("Rule", module)
+
+
+def check_knobs(rule: Rule, given: Mapping[str, Any], origin: str) -> dict[str, int]:
+    """All knobs of a rule: the given ones, checked, and the rule's own numbers for the others.
+
+    Raises:
+        TargetFileError: an unknown knob or a value outside its range.
+    """
+    for knob, value in given.items():
+        if knob not in rule.knobs:
+            accepted = ", ".join(rule.knobs)
+            raise TargetFileError(f"{origin}: {rule.name} has no such knob.", given=knob, accepted=accepted)
+        _, low, high = rule.knobs[knob]
+        if type(value) is not int or not low <= value <= high:
+            raise TargetFileError(f"{origin}: {rule.name}.{knob} is out of range.", given=repr(value),
+                                  accepted=f"{low} to {high}")  # fmt: skip
+    return {knob: given.get(knob, default) for knob, (default, _, _) in rule.knobs.items()}

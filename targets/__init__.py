@@ -1,1 +1,1 @@
-"""WHERE kernels run: facts of the hardware, one TOML file a target. Read by `qcompile.resources` alone."""
+"""WHERE kernels run: facts of the hardware, one TOML file a target. Read by `qcompile.system.resources` alone."""

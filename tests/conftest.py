@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from qcompile import hardware
-from qcompile.emulation.client import check_installed
+from qcompile.backends import targets
+from qcompile.backends.cpu.emulation.bochs.client import check_installed
 from qcompile.errors import EmulationError
-from qcompile.runtime import cpu_features
 
 
 def emulator_is_installed() -> bool:
@@ -24,12 +23,8 @@ def emulator_is_installed() -> bool:
     return True
 
 
-CPU_TARGETS = [entry.name for entry in hardware.load_all() if entry.kind == "cpu"]
-RUNNABLE_TARGETS = [
-    entry.name
-    for entry in hardware.load_all()
-    if entry.kind == "cpu" and not cpu_features.missing(entry.architecture, entry.required_features)
-]
+CPU_TARGETS = [entry.name for entry in targets.load_all() if entry.kind == "cpu"]
+RUNNABLE_TARGETS = [entry.name for entry in targets.load_all() if entry.kind == "cpu" and not targets.missing(entry)]
 
 #: CPU targets that run here, natively or in emulation
 TESTED_TARGETS = CPU_TARGETS if emulator_is_installed() else RUNNABLE_TARGETS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 import qcompile as qc
+from qcompile.backends.interface import Hardware
+from qcompile.checks.verification import describe_difference
+from qcompile.constants.facts import NOTHING, Facts
+from qcompile.pipeline.stages import stages
+from qcompile.planning import find
 from qcompile.spec import Operator
-from qcompile.verification import describe_difference
 
 DATA_TENSORS = ("input", "a")
 
@@ -77,3 +82,14 @@ def constant_names(operator: Operator) -> set[str]:
 def listen_to_interrupts() -> None:
     """For `preexec_fn`: a shell starts its background commands deaf to SIGINT, and their children are so too."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def stage_texts(
+    operator: Operator,
+    constants: Collection[str],
+    hardware: Hardware,
+    wanted: Sequence[str],
+    facts: Facts = NOTHING,
+) -> dict[str, str]:
+    """The texts of a kernel in stages of lowering, scheduled as without records of the user's own."""
+    return stages(find(operator, hardware, constants, facts=facts), wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,43 +17,31 @@ PACKAGE = ROOT / "qcompile"
 
 #: part of the package -> parts that it may import. Each part is a module or a folder directly under qcompile.
 ALLOWED: dict[str, set[str]] = {
+    "version": set(),
     "errors": set(),
-    "files": {"errors"},
     "spec": {"errors"},
     "reference": {"errors", "spec"},
-    "resources": {"errors"},
-    "instructions": set(),
-    "hardware": {"errors", "emulation", "instructions", "resources"},
-    "targets": set(),
-    "toolchain": {"errors"},
-    "tvm_versions": {"errors"},
-    "cache": {"errors", "files", "resources"},
-    "facts": {"spec"},
+    "system": {"errors"},
     "compute": {"errors", "spec"},
-    "catalogue": {"errors", "spec", "compute"},
-    "schedules": {"errors", "spec", "compute", "facts", "hardware", "intrinsics"},
-    "overflow": {"errors", "spec"},
+    "catalogue": {"spec"},
+    "constants": {"errors", "spec", "compute"},
     "intrinsics": set(),
-    "packing": {"errors", "spec", "compute"},
-    "records": {"errors", "facts", "files", "spec", "resources", "hardware", "schedules", "runtime"},
-    "lowering": {"errors", "compute", "hardware", "instructions"},
-    "c_interface": {"errors"},
-    "process": set(),
-    "emulation": {"errors", "cache", "c_interface", "process", "toolchain"},
-    "runtime": {"errors", "files", "spec", "c_interface", "emulation"},
-    "linking": {"errors", "cache", "toolchain"},
-    "bundle": {"errors", "spec", "hardware", "runtime"},
+    "targets": set(),
+    "backends": {"errors", "spec", "system", "compute", "intrinsics"},
+    "schedules": {"errors", "spec", "system", "compute", "constants", "intrinsics", "backends"},
+    "records": {"errors", "spec", "system"},
+    "planning": {"errors", "spec", "system", "constants", "backends", "schedules", "records"},
+    "bundle": {"errors", "spec", "backends"},
+    "runtime": {"errors", "spec", "system", "backends", "bundle"},
+    "frontends": {"errors", "spec", "system", "runtime"},
     "pipeline": {
-        "__init__", "errors", "facts", "spec", "cache", "catalogue", "compute", "records", "tvm_versions", "hardware",
-        "bundle", "linking", "overflow", "packing", "requests", "runtime", "lowering", "toolchain",
+        "version", "errors", "spec", "system", "compute", "catalogue", "constants", "backends", "schedules", "records",
+        "planning", "bundle", "runtime", "frontends",
     },
-    "requests": {"errors", "spec", "cache", "frontends"},
-    "frontends": {"errors", "files", "runtime", "spec", "reference"},
-    "verification": {"errors", "spec", "reference", "runtime"},
-    "timing": {"errors", "spec", "runtime", "verification"},
+    "checks": {"errors", "spec", "reference", "backends", "runtime"},
     "tuning": {
-        "__init__", "errors", "facts", "hardware", "pipeline", "process", "records", "reference", "requests", "runtime",
-        "spec", "timing", "toolchain", "tvm_versions", "verification",
+        "version", "errors", "spec", "reference", "system", "constants", "backends", "schedules", "records", "planning",
+        "runtime", "frontends", "pipeline", "checks",
     },
 }  # fmt: skip
 
@@ -70,7 +59,8 @@ def sources(part: str) -> list[Path]:
 def imported_parts(path: Path, part: str) -> set[str]:
     """The parts of qcompile that a file imports, wherever the import stands."""
     found: set[str] = set()
-    depth = 1 if path.parent == PACKAGE else 1 + len(path.parent.relative_to((PACKAGE / part).resolve()).parts) + 1
+    place = PACKAGE if path.parent == PACKAGE else (PACKAGE / part).resolve()
+    depth = 1 if path.parent == PACKAGE else 2 + len(path.parent.relative_to(place).parts)
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             module = node.module or ""
@@ -84,7 +74,7 @@ def imported_parts(path: Path, part: str) -> set[str]:
                 names = alias.name.split(".")
                 if names[0] == "qcompile":
                     found.add(names[1] if len(names) > 1 else "__init__")
-    return {"__init__" if name == "__version__" else name for name in found} - {part}
+    return found - {part}
 
 
 def test_every_part_has_a_place() -> None:
@@ -97,8 +87,14 @@ def test_imports_point_one_way(part: str) -> None:
         assert imported_parts(path, part) <= ALLOWED[part], path
 
 
+def test_every_allowed_import_is_made() -> None:
+    for part, allowed in ALLOWED.items():
+        made = set().union(*(imported_parts(path, part) for path in sources(part)))
+        assert allowed <= made, (part, allowed - made)
+
+
 def test_the_allowed_imports_have_no_cycle() -> None:
-    remaining = {part: needs - {"__init__"} for part, needs in ALLOWED.items()}
+    remaining = dict(ALLOWED)
     while remaining:
         free = [part for part, needs in remaining.items() if not needs & set(remaining)]
         assert free, f"a cycle among {sorted(remaining)}"
@@ -119,15 +115,61 @@ def test_only_resources_reads_the_data_files() -> None:
             assert "tomllib" not in text, path
 
 
-@pytest.mark.parametrize(
-    "part", ["spec", "reference", "runtime", "emulation", "errors", "files", "hardware", "records"]
-)
+#: parts that never import TVM
+WITHOUT_TVM = (
+    "errors", "version", "spec", "reference", "system", "constants", "records", "planning", "bundle", "runtime",
+    "checks", "frontends",
+)  # fmt: skip
+#: files without TVM in parts that have others with it
+FILES_WITHOUT_TVM = (
+    "compute/arguments.py", "compute/form.py", "intrinsics/table.py", "backends/__init__.py", "backends/interface.py",
+    "backends/fields.py", "backends/targets.py", "backends/cpu/facts.py", "backends/cpu/executor.py",
+    "backends/cpu/library.py", "backends/cpu/features.py", "backends/cpu/struct_layout.py",
+)  # fmt: skip
+
+
+def imports_of_tvm(path: Path) -> list[ast.AST]:
+    """The imports of TVM that are made when a file is run, or inside its functions."""
+    found: list[ast.AST] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+        found += [node] if any(name.split(".")[0] in ("tvm", "tvm_ffi") for name in names) else []
+    return found
+
+
+@pytest.mark.parametrize("part", WITHOUT_TVM)
 def test_parts_without_tvm(part: str) -> None:
     for path in sources(part):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
-            assert not any(name.split(".")[0] in ("tvm", "tvm_ffi") for name in names), path
+        assert not imports_of_tvm(path), path
+
+
+@pytest.mark.parametrize("name", FILES_WITHOUT_TVM)
+def test_files_without_tvm(name: str) -> None:
+    allowed = 1 if name == "backends/interface.py" else 0  # for type checkers alone
+    assert len(imports_of_tvm(PACKAGE / name)) == allowed
+
+
+def test_emulation_is_without_tvm() -> None:
+    for path in (PACKAGE / "backends/cpu/emulation").rglob("*.py"):
+        assert not imports_of_tvm(path), path
+
+
+#: what only the wings of single kinds of hardware know
+WORDS_OF_BACKENDS = re.compile(r"x86|llvm|linux|bochs", re.IGNORECASE)
+PARTS_OF_BACKENDS = {"backends", "schedules", "targets", "intrinsics"}
+
+
+@pytest.mark.parametrize("part", sorted(set(ALLOWED) - PARTS_OF_BACKENDS | {"cli", "__init__", "__main__"}))
+def test_nothing_else_knows_a_kind_of_hardware(part: str) -> None:
+    for path in sources(part):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            assert WORDS_OF_BACKENDS.search(line) is None, f"{path}:{number}: {line}"
+
+
+@pytest.mark.parametrize("name", ["interface", "fields", "targets"])
+def test_what_all_backends_share_knows_none_of_them(name: str) -> None:
+    assert WORDS_OF_BACKENDS.search((PACKAGE / "backends" / f"{name}.py").read_text(encoding="utf-8")) is None
 
 
 def test_schedules_and_targets_are_links() -> None:
@@ -142,7 +184,7 @@ def test_schedules_and_targets_are_links() -> None:
 
 
 def test_public_names() -> None:
-    assert set(qcompile.__all__) == {"__version__", *qcompile._PUBLIC}
+    assert set(qcompile.__all__) == set(qcompile._PUBLIC)
     for name in qcompile.__all__:
         assert getattr(qcompile, name) is not None
     assert set(qcompile.__all__) <= set(dir(qcompile))

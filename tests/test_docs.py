@@ -14,12 +14,12 @@ import click
 import pytest
 
 import qcompile as qc
+from qcompile.backends.cpu.emulation.bochs.models import MODELS
+from qcompile.bundle import container, manifest
 from qcompile.cli.application import COMMANDS, application
-from qcompile.emulation.models import MODELS
 from qcompile.frontends.onnx.qdq import _MAIN
 from qcompile.frontends.onnx.qoperator import QUANTIZED_OPERATORS
 from qcompile.records import STATUSES, Record, file
-from qcompile.runtime import container, manifest
 from qcompile.runtime.loader import load_bundle
 from qcompile.spec import tensor
 from qcompile.tuning import laboratory, search, session, space
@@ -166,7 +166,7 @@ def test_the_limits_are_those_of_the_page() -> None:
 
 
 def test_the_c_interface_has_the_functions_of_the_page() -> None:
-    exported = re.findall(r"\bqc_\w+", read(ROOT / "qcompile" / "runtime" / "native" / "exports.map"))
+    exported = re.findall(r"\bqc_\w+", read(ROOT / "qcompile" / "backends" / "cpu" / "native" / "exports.map"))
     assert [code(row[0])[0] for row in table(read(DOCS / "bundle.md"), "function")] == exported
 
 

@@ -14,8 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from qcompile import catalogue, hardware, records
+from qcompile import catalogue
+from qcompile.backends import targets
+from qcompile.backends.interface import Hardware
 from qcompile.errors import NotApplicable
+from qcompile.planning import find
 from qcompile.reference import REFERENCES
 
 ROOT = Path(__file__).parent.parent
@@ -91,25 +94,25 @@ class Desk:
 
 def operator_table() -> str:
     """Operators x targets, from the catalogue and the target files."""
-    targets = hardware.load_all()
+    every = targets.load_all()
     rows = [
         [
             entry.operator.__name__,
             entry.title,
             entry.sources,
             "yes" if entry.operator in REFERENCES else "no",
-            *("yes" if compiles(entry, target) else "not yet" for target in targets),
+            *("yes" if compiles(entry, target) else "not yet" for target in every),
         ]
         for entry in catalogue.CATALOGUE
     ]
-    return table_of(["operator", "what it does", "defined by", "reference", *(f"`{t.name}`" for t in targets)], rows)
+    return table_of(["operator", "what it does", "defined by", "reference", *(f"`{t.name}`" for t in every)], rows)
 
 
-def compiles(entry: catalogue.Entry, target: hardware.Hardware) -> bool:
+def compiles(entry: catalogue.Entry, target: Hardware) -> bool:
     """Whether the target has a rule for each example of the operator."""
     try:
         for example in entry.examples:
-            records.find(example, target)
+            find(example, target)
     except NotApplicable:
         return False
     return True

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import qcompile as qc
-from qcompile import timing
+from qcompile.checks import timing
 
 FOLDER = Path(__file__).resolve().parent
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from .. import __version__
 from ..errors import QCompileError
+from ..version import __version__
 from .output import examples, printable
 
 #: command -> module of this package, in the order of --help

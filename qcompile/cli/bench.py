@@ -38,8 +38,8 @@ from .arguments import bundle_argument, json_option, kernels_option
 @json_option()
 def command(bundle: str, kernels: tuple[str, ...], threads: tuple[int, ...], seconds: float, as_json: bool) -> None:
     """Time the kernels of a bundle on this machine."""
+    from ..checks.timing import measure
     from ..runtime.loader import load_bundle
-    from ..timing import measure
 
     loaded = load_bundle(bundle)
     # a kernel that is asked for by two of its names is timed once

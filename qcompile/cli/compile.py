@@ -13,7 +13,7 @@ from . import output
 from .arguments import input_shape_option, json_option, records_option, target_option
 
 if TYPE_CHECKING:
-    from ..requests import Source
+    from ..frontends.requests import Source
     from ..runtime.kernel import Kernel
     from ..runtime.loader import Bundle
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     epilog=output.examples(
         "qcompile compile model.onnx -o model.qcb",
         "qcompile compile model.onnx --input-shape x=1,3,224,224 -o model.qcb",
-        "qcompile compile layers.toml --target x86_64 --target x86_64-avx2 \\",
+        "qcompile compile layers.toml --target host --target mine.toml \\",
         "    -o layers.qcb",
     )
 )
@@ -42,14 +42,15 @@ def command(
     as_json: bool,
 ) -> None:
     """Compile a model, or a list of operators, into a bundle."""
-    from .. import pipeline, requests
-    from ..files import check_writable
+    from ..frontends import requests
+    from ..pipeline.compile import compile_requests
+    from ..system.files import check_writable
 
     start = time.perf_counter()
     check_writable(path, "The output", (source,))  # before the long work rather than after it
     content = requests.read_file(source, input_shapes)
     with output.progress("compiling") as progress:
-        bundle = pipeline.compile_requests(content.requests, targets or ("host",), records=records, progress=progress)
+        bundle = compile_requests(content.requests, targets or ("host",), records=records, progress=progress)
     bundle.save(path)
     size, seconds = Path(path).stat().st_size, time.perf_counter() - start
     if as_json:
@@ -57,15 +58,15 @@ def command(
     else:
         _print_table(bundle)
         output.print_line()
-        if content.taken_over is not None:
+        if content.compiled is not None:
             _print_nodes(content, len(bundle), source, input_shapes)
         output.print_line(f"{path}: {output.byte_size(size)}, {output.counted(len(bundle), 'kernel')}, {seconds:.1f} s")
 
 
 def _document(content: Source, bundle: Bundle, path: str, size: int, seconds: float) -> dict[str, Any]:
     nodes = None
-    if content.taken_over is not None:
-        nodes = {"taken_over": content.taken_over, "not_taken_over": len(content.skipped)}
+    if content.compiled is not None:
+        nodes = {"compiled": content.compiled, "left_to_runtime": len(content.skipped)}
     return {
         "bundle": path,
         "bytes": size,
@@ -99,9 +100,9 @@ def _print_table(bundle: Bundle) -> None:
 
 
 def _print_nodes(content: Source, kernels: int, source: str, input_shapes: dict[str, tuple[int, ...]]) -> None:
-    taken_over, skipped = content.taken_over or 0, len(content.skipped)
-    nodes = output.counted(taken_over + skipped, "node")
-    output.print_line(f"{taken_over} of {nodes} of the model taken over by {output.counted(kernels, 'kernel')}")
+    compiled, skipped = content.compiled or 0, len(content.skipped)
+    nodes = output.counted(compiled + skipped, "node")
+    output.print_line(f"{compiled} of {nodes} of the model compiled into {output.counted(kernels, 'kernel')}")
     if skipped:
         words = ["qcompile", "explain", source]
         for name, shape in input_shapes.items():

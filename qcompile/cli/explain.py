@@ -6,15 +6,16 @@ from typing import Any
 
 import click
 
+from ..backends import all_stages
 from . import output
 from .arguments import input_shape_option, json_option, kernels_option, records_option, target_option
-from .explanations import STAGES, Explanation, KernelChoice, explain, stage_text
+from .explanations import Explanation, KernelChoice, explain, stage_text
 
 
 @click.command(
     epilog=output.examples(
         "qcompile explain model.onnx --input-shape x=1,3,224,224",
-        "qcompile explain layers.toml --target x86_64 --target x86_64-avx2",
+        "qcompile explain layers.toml --target host --target mine.toml",
         "qcompile explain model.qcb --kernel conv1",
         "qcompile explain layers.toml --kernel conv1 --stage assembly",
         "qcompile explain model.onnx --records tuned.json",
@@ -25,7 +26,7 @@ from .explanations import STAGES, Explanation, KernelChoice, explain, stage_text
 @input_shape_option()
 @kernels_option("Kernel to explain; repeatable.  [default: all]")
 @records_option("File of records that `qcompile tune` wrote; repeatable, earlier ones decide first.")
-@click.option("--stage", type=click.Choice(STAGES), help="Print one kernel in this stage of lowering instead.")
+@click.option("--stage", type=click.Choice(all_stages()), help="Print one kernel in this stage of lowering instead.")
 @json_option()
 def command(
     source: str,
@@ -39,8 +40,8 @@ def command(
     """Say how kernels are scheduled and why, and which nodes are not compiled.
 
     For each kernel: the schedule rule, its version and knobs, where the knobs come from, and why the rules that
-    are preferred were refused; the record that is followed, or why none is. For a model also every node that is not
-    taken over, with the reason.
+    are preferred were refused; the record that is followed, or why none is. For a model also every node that is left
+    to the model's runtime, with the reason.
     """
     explanation = explain(source, input_shapes, targets, kernels, records)
     if stage is not None:
@@ -70,17 +71,17 @@ def _print(explanation: Explanation) -> None:
         for choice in kernel.choices:
             output.print_line(f"  {choice.target}")
             output.print_fields(_choice_fields(choice), indent=4)
-    if explanation.taken_over is None:
+    if explanation.compiled is None:
         return
     skipped = explanation.skipped
     if explanation.kernels:
         output.print_line()
-    total = explanation.taken_over + len(skipped)
-    output.print_line(f"{explanation.taken_over} of {output.counted(total, 'node')} of the model taken over")
+    total = explanation.compiled + len(skipped)
+    output.print_line(f"{explanation.compiled} of {output.counted(total, 'node')} of the model compiled")
     if skipped:
         output.print_line()
         output.print_table(
-            {"node not taken over": "left", "operator": "left", "reason": "left"},
+            {"node left to the model's runtime": "left", "operator": "left", "reason": "left"},
             [(node.name, node.op_type, node.reason) for node in skipped],
         )
 
@@ -112,6 +113,6 @@ def _choice_fields(choice: KernelChoice) -> list[tuple[str, str]]:
     fields += [("no record", reason) for reason in choice.records_refused]
     fields += [("refused", f"{rule}: {reason}") for rule, reason in choice.refused]
     if choice.missing is not None:
-        emulated = f"; can be emulated ({choice.emulated_cpu})" if choice.emulated_cpu else ""
+        emulated = f"; can be emulated ({choice.emulated_device})" if choice.emulated_device else ""
         fields.append(("runs here", f"no, lacks {', '.join(choice.missing)}{emulated}" if choice.missing else "yes"))
     return fields

@@ -11,16 +11,13 @@ from ..errors import InvalidTensorError, NotApplicable, QCompileWarning, Unknown
 from .sources import is_bundle, one_of
 
 if TYPE_CHECKING:
-    from ..facts import Facts
+    from ..backends.interface import Hardware
+    from ..bundle.manifest import KernelEntry, Manifest
+    from ..constants.facts import Facts
     from ..frontends.onnx import SkippedNode
-    from ..hardware import Hardware
+    from ..frontends.requests import Request
     from ..records import RecordFile
-    from ..requests import Request
-    from ..runtime.manifest import KernelEntry, Manifest
     from ..spec import Operator
-
-#: `lowering.STAGES`, which cannot be imported here: lowering needs TVM.
-STAGES = ("computed", "scheduled", "lowered", "llvm", "assembly")
 
 
 @dataclass(frozen=True)
@@ -30,9 +27,9 @@ class KernelChoice:
     Args:
         target: the target's name.
         obstacle: why the kernel is not compiled for it; None where it is, and then the other fields hold.
-        rule, version, knobs, source, refused: as in `records.Choice`.
+        rule, version, knobs, source, refused: as in `planning.Plan`.
         missing: of a bundle's variant, what this machine lacks to run it.
-        emulated_cpu: of a bundle's variant, the CPU on which it can be emulated; "" where it names none.
+        emulated_device: of a bundle's variant, the device on which it can be emulated; "" where it names none.
         record: file, date, cpu, threads and seconds of the record that was followed; None where none was.
         records_refused: why records did not decide.
     """
@@ -47,7 +44,7 @@ class KernelChoice:
     missing: list[str] | None = None
     record: Mapping[str, Any] | None = None
     records_refused: tuple[str, ...] = ()
-    emulated_cpu: str = ""
+    emulated_device: str = ""
 
     @property
     def move(self) -> tuple[str, int, dict[str, int]]:
@@ -74,13 +71,13 @@ class Explanation:
     Args:
         origin: the file.
         kernels: the kernels, in order.
-        taken_over: number of nodes of a model that the kernels replace; None for other files.
+        compiled: number of nodes of a model that the kernels replace; None for other files.
         skipped: the other nodes of the model.
     """
 
     origin: str
     kernels: list[ExplainedKernel]
-    taken_over: int | None = None
+    compiled: int | None = None
     skipped: tuple[SkippedNode, ...] = ()
 
     def to_dictionary(self) -> dict[str, Any]:
@@ -99,8 +96,8 @@ class Explanation:
             for kernel in self.kernels
         ]
         nodes = None
-        if self.taken_over is not None:
-            nodes = {"taken_over": self.taken_over, "not_taken_over": [asdict(node) for node in self.skipped]}
+        if self.compiled is not None:
+            nodes = {"compiled": self.compiled, "left_to_runtime": [asdict(node) for node in self.skipped]}
         return {"file": self.origin, "kernels": kernels, "nodes": nodes}
 
 
@@ -147,13 +144,16 @@ def stage_text(explanation: Explanation, targets: Sequence[str], stage: str, rec
     Args:
         explanation: with one kernel.
         targets: as given to `explain`.
-        stage: one of `STAGES`.
+        stage: a stage of the target's backend.
         records: as given to `explain`.
 
     Raises:
         UnknownNameError: there are several kernels or targets.
     """
-    from .. import pipeline
+    from ..backends.targets import resolve
+    from ..pipeline.stages import stages
+    from ..planning import find
+    from ..records import load_each
 
     one_of([kernel.name for kernel in explanation.kernels], explanation.origin)
     kernel = explanation.kernels[0]
@@ -166,27 +166,26 @@ def stage_text(explanation: Explanation, targets: Sequence[str], stage: str, rec
     choice = kernel.choices[0]
     if choice.obstacle is not None:
         raise NotApplicable(choice.obstacle)
-    target = pipeline.resolve_targets(targets or (choice.target,))[0]
-    if (
-        choice.missing is not None
-        and _choice(kernel.operator, kernel.constants, kernel.facts, target, []).move != choice.move
-    ):
+    target = resolve(targets or (choice.target,))[0]
+    plan = find(kernel.operator, target, frozenset(kernel.constants), load_each(records), kernel.facts)
+    if choice.missing is not None and (plan.rule, plan.version, dict(plan.knobs)) != choice.move:
         warnings.warn(
             f"the bundle's {kernel.name} was scheduled in another way than this qcompile does; this is the new way",
             QCompileWarning,
             stacklevel=2,
         )
-    known = frozenset(kernel.constants)
-    return pipeline.stages(kernel.operator, known, target, [stage], records, kernel.facts)[stage]
+    return stages(plan, [stage])[stage]
 
 
 def _source(
     path: str, input_shapes: Mapping[str, Sequence[int]], targets: Sequence[str], records: Sequence[str]
 ) -> Explanation:
-    from .. import pipeline, requests
+    from ..backends.targets import resolve
+    from ..frontends import requests
+    from ..records import load_each
 
-    resolved = pipeline.resolve_targets(targets or ("host",))
-    files = pipeline.load_records(records)
+    resolved = resolve(targets or ("host",))
+    files = load_each(records)
     source = requests.read_file(path, input_shapes)
     kernels = [
         ExplainedKernel(
@@ -199,11 +198,11 @@ def _source(
         )
         for request, facts in ((request, _facts(request)) for request in source.requests)
     ]
-    return Explanation(path, kernels, source.taken_over, source.skipped)
+    return Explanation(path, kernels, source.compiled, source.skipped)
 
 
 def _facts(request: Request) -> Facts:
-    from ..facts import facts_of
+    from ..constants.facts import facts_of
     from ..spec.values import canonical_values
 
     return facts_of(request.operator, canonical_values(request.operator, request.constants))
@@ -212,10 +211,10 @@ def _facts(request: Request) -> Facts:
 def _choice(
     operator: Operator, constants: Collection[str], facts: Facts, target: Hardware, files: Sequence[RecordFile]
 ) -> KernelChoice:
-    from .. import records
+    from ..planning import find
 
     try:
-        found = records.find(operator, target, frozenset(constants), files, facts)
+        found = find(operator, target, frozenset(constants), files, facts)
     except NotApplicable as error:
         return KernelChoice(target.name, error.reason)
     record = None
@@ -229,16 +228,16 @@ def _choice(
 
 
 def _bundle(path: str, input_shapes: Mapping[str, Sequence[int]], targets: Sequence[str]) -> Explanation:
-    from .. import pipeline
-    from ..facts import facts_of
+    from ..backends.targets import resolve
+    from ..constants.facts import facts_of
     from ..runtime.loader import load_bundle
 
     if input_shapes:
-        raise InvalidTensorError("input shapes are for ONNX models; a bundle has its shapes.")
+        raise InvalidTensorError("input shapes are for ONNX models; a bundle's kernels have fixed shapes.")
     bundle = load_bundle(path)
     manifest = bundle.manifest
     own = [library.target for library in manifest.libraries]
-    wanted = {target if target in own else pipeline.resolve_targets(target)[0].name for target in targets}
+    wanted = {target if target in own else resolve(target)[0].name for target in targets}
     for target in wanted:
         if target not in own:
             raise UnknownNameError(
@@ -259,18 +258,17 @@ def _bundle(path: str, input_shapes: Mapping[str, Sequence[int]], targets: Seque
 
 
 def _variants(manifest: Manifest, kernel: KernelEntry, wanted: Collection[str]) -> list[KernelChoice]:
-    from ..runtime import cpu_features
+    from ..runtime.places import emulated_device, missing
 
     choices = []
     for variant in kernel.variants:
         library = manifest.libraries[variant.library]
         if wanted and library.target not in wanted:
             continue
-        missing = cpu_features.missing(library.architecture, library.required_features)
         choices.append(
             KernelChoice(
                 library.target, None, variant.rule, variant.rule_version, variant.knobs, variant.knobs_source,
-                variant.refused, missing, emulated_cpu=library.emulated_cpu,
+                variant.refused, missing(library), emulated_device=emulated_device(library),
             )
         )  # fmt: skip
     return choices

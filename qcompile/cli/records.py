@@ -31,7 +31,7 @@ def command() -> None:
     """
 
 
-@command.command(epilog=output.examples("qcompile records show tuned.json --target x86_64-avx2"))
+@command.command(epilog=output.examples("qcompile records show tuned.json --json"))
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--kernel", metavar="NAME", help="Only this operator, by its name.")
 @click.option("--target", metavar="NAME", help="Only this target.")
@@ -89,7 +89,7 @@ def best(files: tuple[str, ...], as_json: bool) -> None:
 def merge(files: tuple[str, ...], path: str, as_json: bool) -> None:
     """Write the records of several files into one, equal ones once."""
     from .. import records
-    from ..files import check_writable
+    from ..system.files import check_writable
 
     check_writable(path, "The file of records", files)
     read = [records.read(file) for file in files]
@@ -125,12 +125,13 @@ def prune(file: str, keep: int, path: str | None, as_json: bool) -> None:
     What is dropped is forgotten: `qcompile tune` would try it again.
     """
     from .. import records
-    from ..files import check_writable
+    from ..planning import is_current
+    from ..system.files import check_writable
 
     counts = [0, 0]
 
     def change(found: Sequence[Record]) -> list[Record]:
-        kept = records.pruned(found, keep, records.is_current)
+        kept = records.pruned(found, keep, is_current)
         counts[:] = [len(kept), len(found) - len(kept)]
         return kept
 
@@ -153,8 +154,9 @@ def prune(file: str, keep: int, path: str | None, as_json: bool) -> None:
 def export(files: tuple[str, ...], folder: str, name: str, as_json: bool) -> None:
     """Write the best records to FOLDER/TARGET/tuned/NAME.json, as the package keeps them."""
     from .. import records
+    from ..planning import is_current
 
-    written = records.export(_read(files), folder, name)
+    written = records.export(_read(files), folder, is_current, name)
     rows = [{"path": str(path), "target": own[0].target, "records": len(own)} for path, own in written.items()]
     if as_json:
         output.print_json({"files": rows})
@@ -205,8 +207,8 @@ def _microseconds(record: Record) -> str:
 
 
 def _rate(record: Record) -> str:
+    from ..checks.timing import unit_of
     from ..spec import naming
-    from ..timing import unit_of
 
     if record.seconds is None:
         return ""

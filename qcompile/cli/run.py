@@ -25,15 +25,15 @@ from .sources import only_kernel
     "--threads",
     type=click.IntRange(1, 256),
     metavar="N",
-    help="Number of threads.  [default: TVM_NUM_THREADS, else the number of cores]",
+    help="Number of threads.  [default: QCOMPILE_NUM_THREADS, else the number of cores]",
 )
 def command(bundle: str, name: str | None, source: str, path: str, threads: int | None) -> None:
     """Run one kernel of a bundle on arrays from a file."""
     import numpy as np
 
-    from ..files import check_writable, write_atomically
     from ..frontends.toml import read_arrays
     from ..runtime.loader import load_bundle
+    from ..system.files import check_writable, write_atomically
 
     check_writable(path, "The output", (bundle, source))
     kernel = only_kernel(load_bundle(bundle), name)

@@ -17,8 +17,8 @@ _SHOWN_NAMES = 20
 
 def is_bundle(path: str) -> bool:
     """Whether a path is taken for a bundle: by its name, or by how it begins."""
-    from ..requests import is_operator_file
-    from ..runtime.container import MAGIC
+    from ..bundle.container import MAGIC
+    from ..frontends.requests import is_operator_file
 
     if is_operator_file(path):
         return False

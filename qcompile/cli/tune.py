@@ -13,7 +13,7 @@ from .arguments import input_shape_option, json_option, kernels_option
 from .tuning import failures, tuning_progress
 
 if TYPE_CHECKING:
-    from ..requests import Request
+    from ..frontends.requests import Request
     from ..tuning.report import KernelReport, Report
 
 _CHECK_FAILED = 1
@@ -120,7 +120,7 @@ def command(
 
 def _requests(source: str, input_shapes: dict[str, tuple[int, ...]], kernels: tuple[str, ...]) -> list[Request]:
     from ..errors import UnknownNameError
-    from ..requests import read_file, requests_of_operators
+    from ..frontends.requests import read_file, requests_of_operators
     from ..spec import naming
 
     if "__" in source and source.isidentifier() and not Path(source).exists():

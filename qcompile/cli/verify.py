@@ -11,8 +11,7 @@ from . import output
 from .arguments import bundle_argument, json_option
 
 if TYPE_CHECKING:
-    from ..runtime.selection import Emulate
-    from ..verification import Verification
+    from ..checks.verification import Verification
 
 
 @click.command(
@@ -37,14 +36,14 @@ def command(
 ) -> None:
     """Compare every kernel with the NumPy reference, bit for bit, on this machine.
 
-    --emulate also checks what was compiled for CPUs that this machine does not have; it needs the package
-    bochscpu-python. The exit status is 1 if a kernel is not exact.
+    --emulate also checks what was compiled for CPUs that this machine does not have; it needs what
+    `pip install 'qcompile[emulate]'` installs. The exit status is 1 if a kernel is not exact.
     """
+    from ..checks.verification import verify
     from ..runtime.loader import load_bundle
-    from ..verification import verify
 
     loaded = load_bundle(bundle)
-    how: Emulate = "always" if emulate_all else emulate
+    how: bool | str = "always" if emulate_all else emulate
     with output.progress("verifying") as progress:
         results = verify(loaded, rounds=rounds, seed=seed, emulate=how, progress=progress)
     checked = {result.target for result in results}

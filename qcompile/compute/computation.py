@@ -12,26 +12,10 @@ from tvm import te, tirx
 from ..errors import UnsupportedError
 from ..spec import Operator
 from ..spec.tensor import MAXIMUM_ELEMENTS
+from .arguments import CodeArgument
 
 #: Loops round extents up to whole vectors and tiles; their ends must stay within 32 bits too.
 ROUNDING_MARGIN = 1 << 16
-
-
-@dataclass(frozen=True)
-class Argument:
-    """One argument of the generated function.
-
-    Args:
-        name: a tensor of the operator, or a folded quantity (`packing.fold` computes it).
-        dtype: element type.
-        shape: the shape that the generated function sees; the elements are in the order of the tensor's own shape.
-        kind: "input" (given in every call), "constant" (known at compile time) or "output".
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    kind: str
 
 
 @dataclass(frozen=True)
@@ -39,7 +23,7 @@ class Computation:
     """A PrimFunc with named blocks, and what its parameters are, in order."""
 
     function: tirx.PrimFunc
-    arguments: tuple[Argument, ...]
+    arguments: tuple[CodeArgument, ...]
 
 
 class Builder:
@@ -53,7 +37,7 @@ class Builder:
     def __init__(self, operator: Operator, known: frozenset[str]):
         self.operator = operator
         self.known = known
-        self._placeholders: dict[str, tuple[Argument, te.Tensor]] = {}
+        self._placeholders: dict[str, tuple[CodeArgument, te.Tensor]] = {}
         self._names = {tensor.name for tensor in operator.tensors}
 
     def exists(self, name: str) -> bool:
@@ -102,7 +86,7 @@ class Builder:
             ),
         )
         results = [
-            (Argument(name, str(tensor.dtype), tuple(int(size) for size in tensor.shape), "output"), tensor)
+            (CodeArgument(name, str(tensor.dtype), tuple(int(size) for size in tensor.shape), "output"), tensor)
             for name, tensor in outputs
         ]
         everything = [*arguments, *results]
@@ -114,7 +98,7 @@ class Builder:
 
     def _placeholder(self, name: str, dtype: str, shape: tuple[int, ...], kind: str) -> te.Tensor:
         if name not in self._placeholders:
-            argument = Argument(name, dtype, tuple(shape), kind)
+            argument = CodeArgument(name, dtype, tuple(shape), kind)
             self._placeholders[name] = argument, te.placeholder(shape, dtype, name=name)
         return self._placeholders[name][1]
 

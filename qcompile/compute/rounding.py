@@ -11,7 +11,7 @@ from ..spec.tensor import INTEGER_RANGES
 
 
 def clamp(value: Any, low: Any, high: Any) -> Any:
-    """min(max(value, low), high) in this order, which makes NaN `low` (x86's maxps returns its second operand)."""
+    """min(max(value, low), high) in this order, which makes NaN `low`."""
     return tirx.min(tirx.max(value, low), high)
 
 
@@ -36,7 +36,7 @@ def saturated_code(scaled: Any, zero_point: Any, code_range: tuple[int, int], dt
     """
     low, high = ((tirx.const(bound, "int32") - zero_point).astype("float32") for bound in code_range)
     code = round_half_even(clamp(scaled, low, high)) + zero_point
-    # changes nothing, and lets LLVM narrow vectors with instructions that saturate
+    # changes nothing, and lets the code generator narrow vectors with instructions that saturate
     smallest_code, largest_code = (tirx.const(bound, "int32") for bound in INTEGER_RANGES[dtype])
     return clamp(code, smallest_code, largest_code).astype(dtype)
 
@@ -86,9 +86,9 @@ def clamp_keeping_nan(value: Any, low: Any, high: Any) -> Any:
 
 
 def within_int32(value: Any) -> Any:
-    """A float32 that int32 holds; all others, NaN too, become -2^31, as x86's conversion makes them.
+    """A float32 that int32 holds; all others, NaN too, become -2^31.
 
-    LLVM's conversion of such a number is undefined.
+    The code generator leaves the conversion of such a number undefined.
     """
     lowest, beyond = float32(-(2.0**31)), float32(2.0**31)
     return bound(value, lambda number: tirx.Select(tirx.And(number >= lowest, number < beyond), number, lowest))

@@ -160,10 +160,10 @@ def _parse(file: Path, what: str) -> dict[str, Any]:
 
 
 def _require_regular(file: Path) -> None:
-    """Raises OSError for what is no regular file: reading a pipe could wait for ever."""
+    """Raises OSError for what is not a regular file: reading a pipe could wait for ever."""
     mode = file.stat().st_mode
     if not stat.S_ISREG(mode):
-        raise OSError("it is a folder" if stat.S_ISDIR(mode) else "it is no regular file")
+        raise OSError("it is a folder" if stat.S_ISDIR(mode) else "it is not a regular file")
 
 
 def _reason(error: Exception) -> str:

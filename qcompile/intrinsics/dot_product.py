@@ -13,23 +13,23 @@ from typing import Any
 from tvm.script import tirx as T  # noqa: N812 - the name that TVMScript goes by
 
 from . import broadcast
+from .table import Instruction
 
 QUAD = 4
 
 
 @cache
-def register(llvm_intrinsic: str, lanes: int) -> str:
+def register(instruction: Instruction) -> str:
     """Registers the tensor intrinsic with the same four numbers of data for all lanes; returns its name.
 
     Args:
-        llvm_intrinsic: LLVM's name of the instruction, which takes its bytes as vectors of bytes.
-        lanes: its int32 lanes.
+        instruction: a row of `table` for uint8 and int8 that adds to its first operand.
     """
-    number = T.llvm_lookup_intrinsic_id(llvm_intrinsic)
+    number, lanes = T.llvm_lookup_intrinsic_id(instruction.symbol), instruction.dot.n
 
     def added(sums: Any, data: Any, weights: Any) -> Any:
         codes = T.reinterpret(data, dtype=f"uint8x{QUAD * lanes}")
         return T.call_llvm_pure_intrin(number, sums, codes, weights, dtype=f"int32x{lanes}")
 
-    name = f"qcompile_{llvm_intrinsic.replace('.', '_')}"
+    name = f"qcompile_{instruction.symbol.replace('.', '_')}"
     return broadcast.register(name, lanes, QUAD, "uint8", "int8", added)

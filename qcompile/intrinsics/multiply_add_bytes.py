@@ -14,20 +14,22 @@ from typing import Any
 from tvm.script import tirx as T  # noqa: N812 - the name that TVMScript goes by
 
 from . import broadcast
+from .table import INSTRUCTIONS, Instruction
 
 QUAD = 4
 
 
 @cache
-def register(multiply_bytes: str, add_pairs: str, lanes: int) -> str:
+def register(instruction: Instruction) -> str:
     """Registers the tensor intrinsic; returns its name.
 
     Args:
-        multiply_bytes: LLVM's name of the instruction from bytes to int16.
-        add_pairs: LLVM's name of the instruction from int16 pairs to int32.
-        lanes: int32 lanes.
+        instruction: a row of `table` from bytes to int16, completed by one from int16 pairs to int32.
     """
-    first, second = T.llvm_lookup_intrinsic_id(multiply_bytes), T.llvm_lookup_intrinsic_id(add_pairs)
+    lanes = instruction.dot.n
+    first, second = (
+        T.llvm_lookup_intrinsic_id(row.symbol) for row in (instruction, INSTRUCTIONS[instruction.completed_by])
+    )
 
     def added(sums: Any, data: Any, weights: Any) -> Any:
         codes = T.reinterpret(data, dtype=f"uint8x{QUAD * lanes}")
@@ -35,5 +37,5 @@ def register(multiply_bytes: str, add_pairs: str, lanes: int) -> str:
         ones = T.broadcast(T.int16(1), 2 * lanes)
         return sums + T.call_llvm_pure_intrin(second, pairs, ones, dtype=f"int32x{lanes}")
 
-    name = f"qcompile_{multiply_bytes.replace('.', '_')}"
+    name = f"qcompile_{instruction.symbol.replace('.', '_')}"
     return broadcast.register(name, lanes, QUAD, "uint8", "int8", added)

@@ -19,43 +19,42 @@ from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T  # noqa: N812 - the name that TVMScript goes by
 
 from . import broadcast
+from .table import Instruction
 
 PAIR = 2
 
 
 @cache
-def register(llvm_intrinsic: str, accumulates: bool, lanes: int, weights_dtype: str = "int16") -> str:
+def register(instruction: Instruction, weights_dtype: str = "int16") -> str:
     """Registers the tensor intrinsic with one int16 pair for all lanes; returns its name.
 
     Args:
-        llvm_intrinsic: LLVM's name of the instruction.
-        accumulates: whether it adds the products to its first operand.
-        lanes: its int32 lanes.
+        instruction: a row of `table` for int16 pairs.
         weights_dtype: "int16", or "int8" or "uint8", which are widened.
     """
+    lanes = instruction.dot.n
     pairs = f"int16x{PAIR * lanes}"
-    add = _adder(llvm_intrinsic, accumulates, lanes)
+    add = _adder(instruction)
 
     def added(sums: Any, data: Any, weights: Any) -> Any:
         return add(sums, T.reinterpret(data, dtype=pairs), T.cast(weights, pairs))
 
-    name = f"qcompile_{llvm_intrinsic.replace('.', '_')}_pair_{weights_dtype}"
+    name = f"qcompile_{instruction.symbol.replace('.', '_')}_pair_{weights_dtype}"
     return broadcast.register(name, lanes, PAIR, "int16", weights_dtype, added)
 
 
 @cache
-def register_packed(llvm_intrinsic: str, accumulates: bool, lanes: int, for_each_lane: bool) -> str:
+def register_packed(instruction: Instruction, for_each_lane: bool) -> str:
     """Registers the tensor intrinsic with pairs packed into int32; returns its name.
 
     Args:
-        llvm_intrinsic: LLVM's name of the instruction.
-        accumulates: whether it adds the products to its first operand.
-        lanes: its int32 lanes.
+        instruction: a row of `table` for int16 pairs.
         for_each_lane: whether each lane has weights of its own; otherwise all have the same two.
     """
+    lanes = instruction.dot.n
     pairs = f"int16x{PAIR * lanes}"
     vector = f"int32x{lanes}"
-    added = _adder(llvm_intrinsic, accumulates, lanes)
+    added = _adder(instruction)
     rows, step = (lanes, 1) if for_each_lane else (1, 0)
 
     def weights_of(weights: Any) -> Any:
@@ -96,17 +95,17 @@ def register_packed(llvm_intrinsic: str, accumulates: bool, lanes: int, for_each
                 weights_of(weights),
             )
 
-    name = f"qcompile_{llvm_intrinsic.replace('.', '_')}_packed_{rows}"
+    name = f"qcompile_{instruction.symbol.replace('.', '_')}_packed_{rows}"
     TensorIntrin.register(name, description, implementation, override=True)
     return name
 
 
-def _adder(llvm_intrinsic: str, accumulates: bool, lanes: int) -> Callable[[Any, Any, Any], Any]:
+def _adder(instruction: Instruction) -> Callable[[Any, Any, Any], Any]:
     """(sums, pairs, pairs) -> the sums and the products, as one expression."""
-    number, vector = T.llvm_lookup_intrinsic_id(llvm_intrinsic), f"int32x{lanes}"
+    number, vector = T.llvm_lookup_intrinsic_id(instruction.symbol), f"int32x{instruction.dot.n}"
 
     def added(sums: Any, first: Any, second: Any) -> Any:
-        if accumulates:
+        if instruction.accumulates:
             return T.call_llvm_pure_intrin(number, sums, first, second, dtype=vector)
         return sums + T.call_llvm_pure_intrin(number, first, second, dtype=vector)
 

@@ -5,22 +5,27 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..errors import RecordsError
-from .choice import is_current
 from .file import write
 from .record import Record
 from .selection import best_of_each
 
 
-def export(records: Iterable[Record], folder: str | os.PathLike[str], name: str = "best") -> dict[Path, list[Record]]:
+def export(
+    records: Iterable[Record],
+    folder: str | os.PathLike[str],
+    is_current: Callable[[Record], bool],
+    name: str = "best",
+) -> dict[Path, list[Record]]:
     """Writes FOLDER/<target>/tuned/<name>.json with the best record of each comparison, where its rule is current.
 
     Args:
         records: of any targets.
         folder: an existing folder; those below it are made.
+        is_current: whether a record's rule is there, in the same version.
         name: of the files, without suffix.
 
     Returns:
@@ -28,7 +33,7 @@ def export(records: Iterable[Record], folder: str | os.PathLike[str], name: str 
 
     Raises:
         RecordsError: nothing is to be written, or the name is unusable.
-        BundleError: a file cannot be written.
+        FileWriteError: a file cannot be written.
     """
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name) is None:
         raise RecordsError("The name of the files is unusable.", given=repr(name)[:80], accepted="letters and digits")

@@ -15,15 +15,16 @@ import stat
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..errors import RecordsError, RecordsWarning
-from ..files import check_writable, write_atomically
-from ..runtime import cpu_features
+from ..system.files import check_writable, write_atomically
 from .record import Key, Record, parse
 from .selection import latest, order
 
 PathLike = str | os.PathLike[str]
+#: the path of a file of records, or several
+Paths = PathLike | Sequence[PathLike]
 
 MAXIMUM_BYTES = 256 << 20
 MAXIMUM_LINE = 64 << 10
@@ -43,26 +44,34 @@ class RecordFile:
     origin: str
     source: str
     records: tuple[Record, ...]
-    _index: dict[Key, list[Record]] = field(default_factory=dict, repr=False, compare=False)
-    _kernels: dict[tuple[str, str], set[tuple[str, ...]]] = field(default_factory=dict, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        index: dict[Key, list[Record]] = defaultdict(list)
+    @functools.cached_property
+    def _by_key(self) -> dict[Key, list[Record]]:
+        found: dict[Key, list[Record]] = defaultdict(list)
         for record in latest(self.records):
-            index[record.key].append(record)
-        here = cpu_features.model()
-        for key, own in index.items():
-            ranked = sorted((record for record in own if record.is_ok), key=lambda record: order(record, here))
-            self._index[key] = ranked
-            self._kernels.setdefault((key[0], key[2]), set()).add(key[1])
+            found[record.key].append(record)
+        return dict(found)
 
-    def best_first(self, key: Key) -> list[Record]:
-        """The usable records of a key: of this machine's CPU first, then of the most threads, then the fastest."""
-        return self._index.get(key, [])
+    @functools.cached_property
+    def _constants(self) -> dict[tuple[str, str], set[tuple[str, ...]]]:
+        found: dict[tuple[str, str], set[tuple[str, ...]]] = defaultdict(set)
+        for kernel, constants, target in self._by_key:
+            found[kernel, target].add(constants)
+        return dict(found)
+
+    def best_first(self, key: Key, machine: str) -> list[Record]:
+        """The usable records of a key: of this machine first, then of the most threads, then the fastest.
+
+        Args:
+            key: kernel, constants and target.
+            machine: what records call the machine (`interface.Executor.identity`).
+        """
+        own = [record for record in self._by_key.get(key, []) if record.is_ok]
+        return sorted(own, key=lambda record: order(record, machine))
 
     def constants_of(self, kernel: str, target: str) -> list[tuple[str, ...]]:
         """The sets of constants for which there are records of a kernel."""
-        return sorted(self._kernels.get((kernel, target), ()))
+        return sorted(self._constants.get((kernel, target), ()))
 
 
 def load(path: PathLike) -> RecordFile:
@@ -75,6 +84,22 @@ def load(path: PathLike) -> RecordFile:
     return _load(os.fspath(path), state.st_mtime_ns, state.st_size, state.st_ino)
 
 
+def load_each(paths: Paths | None) -> list[RecordFile]:
+    """The files of records of a path, or of several.
+
+    Raises:
+        RecordsError: one cannot be read.
+    """
+    if paths is None:
+        return []
+    several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    if not isinstance(several, Sequence) or not all(isinstance(path, (str, os.PathLike)) for path in several):
+        raise RecordsError(
+            "Invalid value for records=.", given=repr(paths)[:200], accepted="the path of a file, or several"
+        )
+    return [load(path) for path in several]
+
+
 @functools.lru_cache(maxsize=8)
 def _load(path: str, *_: int) -> RecordFile:
     return RecordFile(path, "records", tuple(read(path)))
@@ -84,7 +109,7 @@ def read(path: PathLike) -> list[Record]:
     """All records of a file, in its order.
 
     Raises:
-        RecordsError: the file cannot be read or is too large, or a line is no record; file and line are named.
+        RecordsError: the file cannot be read or is too large, or a line is not a record; file and line are named.
     """
     _stat(path)
     try:
@@ -99,7 +124,7 @@ def parse_lines(content: bytes, origin: str) -> list[Record]:
     """The records of a file's content; `origin` names it in messages.
 
     Raises:
-        RecordsError: it is too large, or a line other than a torn last one is no record.
+        RecordsError: it is too large, or a line other than a torn last one is not a record.
     """
     if len(content) > MAXIMUM_BYTES:
         raise _unreadable(origin, f"it has more than {MAXIMUM_BYTES >> 20} MiB")
@@ -134,7 +159,7 @@ def _parse_line(line: bytes) -> Record:
     try:
         return parse(line.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise RecordsError("This is no text.", given=repr(line[:40])) from error
+        raise RecordsError("Not valid UTF-8.", given=repr(line[:40])) from error
 
 
 def append(path: PathLike, records: Iterable[Record]) -> None:
@@ -175,7 +200,7 @@ def _locked_in_place(path: PathLike) -> Iterator[int]:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError("it is no regular file")
+                raise OSError("it is not a regular file")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if _is_at(descriptor, path):
                 yield descriptor
@@ -200,13 +225,13 @@ def _mend_end(descriptor: int, path: PathLike) -> None:
         return
     before, newline, line = tail.rpartition(b"\n")
     if not newline and start > 0:
-        raise RecordsError(f"{os.fspath(path)} is no file of records: its last line is too long.")
+        raise RecordsError(f"{os.fspath(path)} is not a file of records: its last line is too long.")
     try:
         _parse_line(line)
     except RecordsError:
         if not newline and not line.lstrip().startswith(b'{"format"'[: len(line.lstrip())]):
             raise RecordsError(
-                f"{os.fspath(path)} is no file of records; nothing is added to it.", given=repr(line[:40])
+                f"{os.fspath(path)} is not a file of records; nothing is added to it.", given=repr(line[:40])
             ) from None
         os.ftruncate(descriptor, start + len(before) + len(newline))
     else:
@@ -218,7 +243,7 @@ def rewrite(path: PathLike, change: Callable[[Sequence[Record]], Sequence[Record
 
     Raises:
         RecordsError: as `read` and `append`.
-        BundleError: the file cannot be replaced.
+        FileWriteError: the file cannot be replaced.
     """
     check_writable(path, "The file of records")
     _stat(path)
@@ -239,7 +264,7 @@ def _stat(path: PathLike) -> os.stat_result:
     except (OSError, ValueError) as error:
         raise _unreadable(path, getattr(error, "strerror", None) or str(error)) from error
     if not stat.S_ISREG(state.st_mode):
-        raise _unreadable(path, "it is a folder" if stat.S_ISDIR(state.st_mode) else "it is no regular file")
+        raise _unreadable(path, "it is a folder" if stat.S_ISDIR(state.st_mode) else "it is not a regular file")
     return state
 
 

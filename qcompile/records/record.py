@@ -159,19 +159,19 @@ def parse(line: str) -> Record:
     """The record of a line from an untrusted file.
 
     Raises:
-        RecordsError: the line is no record, or one of a newer format.
+        RecordsError: the line is not a record, or one of a newer format.
     """
     try:
         values = json.loads(line, object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise RecordsError("This is no JSON object.", given=repr(line[:80])) from error
+        raise RecordsError("Not a JSON object.", given=repr(line[:80])) from error
     if not isinstance(values, dict):
         raise RecordsError("A record is a JSON object.", given=repr(line[:80]))
     number = values.pop("format", None)
     if type(number) is not int or number != FORMAT:
         newer = type(number) is int and number > FORMAT
         raise RecordsError(
-            "This format of records is unknown.", given=repr(number)[:80], accepted=FORMAT,
+            "Unknown format of records.", given=repr(number)[:80], accepted=FORMAT,
             remedy="install the version of qcompile that wrote it" if newer else None,
         )  # fmt: skip
     if set(values) != _FIELDS:
@@ -181,7 +181,7 @@ def parse(line: str) -> Record:
             problem, given=repr((unknown or sorted(values))[:4])[:200], accepted=", ".join(sorted(_FIELDS))
         )
     if not isinstance(values["constants"], list):
-        raise RecordsError("constants is wrong.", given=repr(values["constants"])[:80], accepted="a list of names")
+        raise RecordsError("constants is invalid.", given=repr(values["constants"])[:80], accepted="a list of names")
     return Record(**{**values, "constants": tuple(values["constants"])})
 
 
@@ -198,12 +198,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 @functools.lru_cache(maxsize=4096)
 def _tensors(kernel: str) -> tuple[str, ...] | None:
-    """The names of the tensors of an operator; None where the name is none."""
+    """The names of the tensors of an operator; None where the name is not an operator's."""
     try:
         return tuple(tensor.name for tensor in naming.parse(kernel).tensors)
     except QCompileError:
@@ -219,7 +219,7 @@ def _is_date(text: str) -> bool:
 
 def _require(condition: bool, field: str, given: object, accepted: str) -> None:
     if not condition:
-        raise RecordsError(f"{field} is wrong.", given=repr(given)[:200], accepted=accepted)
+        raise RecordsError(f"{field} is invalid.", given=repr(given)[:200], accepted=accepted)
 
 
 def _require_integer(field: str, value: object, low: int, high: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from .record import Key, Record
 
-#: key, threads and CPU: records of one comparison
+#: key, threads and machine: records of one comparison
 Comparison = tuple[Key, int, str]
 
 
@@ -32,9 +32,9 @@ def speed(record: Record) -> tuple[bool, float]:
     return record.stage != "final", record.seconds if record.seconds is not None else float("inf")
 
 
-def order(record: Record, cpu: str) -> tuple[bool, int, bool, float]:
-    """Sorts the records of one key for use: those of this CPU first, then those of the most threads, then by speed."""
-    return (record.cpu != cpu, -record.threads, *speed(record))
+def order(record: Record, machine: str) -> tuple[bool, int, bool, float]:
+    """Sorts the records of one key for use: of this machine first, then of the most threads, then by speed."""
+    return (record.cpu != machine, -record.threads, *speed(record))
 
 
 def ranked(records: Iterable[Record]) -> list[Record]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -221,3 +222,8 @@ def _fill_quantize_v2(operator: QuantizeV2, values: dict[str, Array], rng: np.ra
     numbers = np.where(rng.uniform(size=operator.input.shape) < 0.2, steps, numbers)
     special = np.array([low, high, 0.0, -0.0, np.nan, np.inf, -np.inf, 1e-40])
     values["input"] = _scatter(np.asarray(numbers).astype(np.float32), special, rng)
+
+
+def kernel_values(operator: Operator, constants: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+    """Values of all tensors of an operator: the constants, and random ones for the others."""
+    return {**random_values(operator, rng), **constants}

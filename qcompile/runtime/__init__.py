@@ -1,1 +1,1 @@
-"""Loads and runs bundles without compiler code: file format, manifest, kernel libraries, CPU features."""
+"""Loads and runs bundles without compiler code."""

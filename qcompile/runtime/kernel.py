@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import namedtuple
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,14 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..c_interface import KernelLibrary
+from ..backends.interface import MAXIMUM_THREADS, Emulation, KernelLibrary, Place, RunOptions
+from ..bundle.manifest import KernelEntry, LibraryEntry, VariantEntry
 from ..errors import InvalidTensorError, UnknownNameError
-from ..files import write_atomically
 from ..spec import Operator, TensorRole
 from ..spec.values import canonical_value
+from ..system.files import write_atomically
 from .content import Content
-from .manifest import KernelEntry, LibraryEntry, VariantEntry
-from .selection import Choice, Emulate, checked_emulate, choose, runnable
+from .places import check_emulation, parse_emulate
+from .selection import Selected, runnable, select
 
 Array = npt.NDArray[Any]
 
@@ -34,8 +36,9 @@ class Variant:
         knobs: its knobs.
         knobs_source: where the knobs came from.
         refused: (rule, reason) of the preferred rules that did not apply.
-        required_features: CPU features that it needs.
-        emulated_cpu: the CPU model that is emulated to run it here; "" where it runs natively, or not at all.
+        kind: the kind of hardware that it is for.
+        needs: what a machine must have to run it natively.
+        place: where it runs here; None where it does not.
     """
 
     target: str
@@ -43,8 +46,14 @@ class Variant:
     knobs: Mapping[str, int]
     knobs_source: str
     refused: tuple[tuple[str, str], ...]
-    required_features: tuple[str, ...]
-    emulated_cpu: str = ""
+    kind: str
+    needs: Mapping[str, Any]
+    place: Place | None = None
+
+    @property
+    def emulated_cpu(self) -> str:
+        """The device that is emulated to run it here; "" where it runs natively, or not at all."""
+        return self.place.device if self.place is not None and self.place.is_emulated else ""
 
     def __str__(self) -> str:
         return self.target
@@ -56,11 +65,13 @@ class Kernel:
     Calls return the output, or a named tuple where there are several. A kernel may be called from several threads.
     """
 
-    def __init__(self, content: Content, entry: KernelEntry, target: str | None = None, emulate: Emulate = False):
+    def __init__(
+        self, content: Content, entry: KernelEntry, target: str | None = None, emulation: Emulation = Emulation.NEVER
+    ):
         self._content = content
         self._entry = entry
         self._target = target
-        self._emulate = checked_emulate(emulate)
+        self._emulation = emulation
 
     @property
     def name(self) -> str:
@@ -111,12 +122,12 @@ class Kernel:
         return [pair for pair in pairs if self._target in (None, pair[1].target)]
 
     @cached_property
-    def _chosen(self) -> Choice:
-        return choose(self.name, self._pairs, self._emulate, self._target)
+    def _chosen(self) -> Selected:
+        return select(self.name, self._pairs, self._emulation, self._target)
 
     @cached_property
     def _library(self) -> KernelLibrary:
-        return self._content.library(self._chosen.variant.library, self._chosen.is_emulated)
+        return self._content.library(self._chosen.variant.library, self._chosen.place)
 
     @property
     def variant(self) -> Variant:
@@ -128,16 +139,20 @@ class Kernel:
         """
         return self._describe(self._chosen.variant)
 
+    def check_place(self) -> None:
+        """Raises before a call would, if the kernel is to be emulated and its emulator is not installed.
+
+        Raises:
+            IncompatibleMachineError: no variant runs on this machine.
+            EmulationError: says what is missing.
+        """
+        if self._chosen.place.is_emulated:
+            check_emulation(self._chosen.library)
+
     @property
     def runnable_targets(self) -> list[str]:
         """Targets of the variants that run on this machine, the one that calls take first."""
-        return [choice.library.target for choice in runnable(self._pairs, self._emulate)]
-
-    @property
-    def checkable_targets(self) -> list[str]:
-        """`runnable_targets` without those that would have to be emulated on a CPU that the bundle does not name."""
-        choices = runnable(self._pairs, self._emulate)
-        return [one.library.target for one in choices if not one.is_emulated or one.library.emulated_cpu]
+        return [one.library.target for one in runnable(self._pairs, self._emulation)]
 
     def on(self, target: str) -> Kernel:
         """The kernel with its variant for that target, even where a better one would run.
@@ -150,7 +165,7 @@ class Kernel:
             raise UnknownNameError(
                 f"Kernel {self.name!r} was not compiled for that target.", given=repr(target), accepted=", ".join(known)
             )
-        return Kernel(self._content, self._entry, target, self._emulate)
+        return Kernel(self._content, self._entry, target, self._emulation)
 
     def emulated(self, *, always: bool = False) -> Kernel:
         """The kernel with emulation allowed, for the variants that this machine cannot run. See docs/emulation.md.
@@ -158,7 +173,8 @@ class Kernel:
         Args:
             always: emulates also those that it can run.
         """
-        return Kernel(self._content, self._entry, self._target, "always" if always else True)
+        emulation = Emulation.ALWAYS if always else Emulation.WHERE_MISSING
+        return Kernel(self._content, self._entry, self._target, emulation)
 
     @property
     def instructions(self) -> int:
@@ -167,16 +183,15 @@ class Kernel:
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """All variants, the most demanding first."""
+        """All variants, the preferred target first."""
         return tuple(self._describe(entry) for entry in self._entry.variants)
 
     def _describe(self, entry: VariantEntry) -> Variant:
         library = self._content.manifest.libraries[entry.library]
-        choices = runnable([(entry, library)], self._emulate)
-        emulated_cpu = library.emulated_cpu if choices and choices[0].is_emulated else ""
+        found = runnable([(entry, library)], self._emulation)
         return Variant(
-            library.target, entry.rule, entry.knobs, entry.knobs_source, entry.refused, library.required_features,
-            emulated_cpu,
+            library.target, entry.rule, entry.knobs, entry.knobs_source, entry.refused, library.kind, library.needs,
+            found[0].place if found else None,
         )  # fmt: skip
 
     @property
@@ -190,7 +205,7 @@ class Kernel:
         Args:
             out: array for the output, or a sequence of arrays for several: exactly the shape and dtype, C-contiguous,
                 not overlapping an input. Default: new arrays.
-            num_threads: int; default: the environment variable TVM_NUM_THREADS, else the number of cores.
+            num_threads: int; default: the environment variable QCOMPILE_NUM_THREADS, else the number of cores.
             tensors: the run-time tensors; zero points may be left out (0).
 
         Returns:
@@ -198,19 +213,41 @@ class Kernel:
 
         Raises:
             InvalidTensorError: a wrong name, shape or dtype, or a tensor is missing.
-            InvalidQuantizationError: a run-time scale, or the multiplier that follows from it, is no usable number.
+            InvalidQuantizationError: a run-time scale, or the multiplier that follows from it, is not a usable number.
             IncompatibleMachineError: the bundle has no variant for this machine.
             KernelError: the kernel reports a failure, such as lack of memory.
             EmulationError: it cannot be emulated, or does in emulation what it must not do.
         """
-        chosen = self._chosen
+        index = self._chosen.variant.index
         values = self._inputs(tensors)
         results = self._results(out, values)
         inputs = [values.get(tensor.name) for tensor in self.inputs]
-        self._library.run(chosen.variant.index, inputs, results, _threads(num_threads))
+        self._library.run(index, inputs, results, _options(num_threads))
         if len(results) == 1:
             return results[0]
         return self._results_type(*results)
+
+    def time(self, *, out: Any, num_threads: Any = None, **tensors: Any) -> float:
+        """Runs the kernel once and returns the seconds that it took, by the device's clock where it has one.
+
+        Args:
+            out: as in a call.
+            num_threads: as in a call.
+            tensors: the run-time tensors.
+
+        Raises:
+            QCompileError: as in a call.
+        """
+        values = self._inputs(tensors)
+        inputs = [values.get(tensor.name) for tensor in self.inputs]
+        seconds = self._library.time(
+            self._chosen.variant.index, inputs, self._results(out, values), _options(num_threads)
+        )
+        if seconds is None:
+            start = time.perf_counter()
+            self(out=out, num_threads=num_threads, **tensors)
+            seconds = time.perf_counter() - start
+        return seconds
 
     @cached_property
     def _results_type(self) -> Any:
@@ -237,11 +274,11 @@ class Kernel:
                 missing = missing or f"without {tensor.name}"
         if len(values) < len(tensors):
             name = next(name for name in tensors if name not in values)
-            what = "is a constant of this kernel" if name in self._entry.constants else "is no tensor of it"
+            what = "is a constant of this kernel" if name in self._entry.constants else "is not one of its tensors"
             missing = f"with {name!r}, which {what}"
         if missing is not None:
             raise InvalidTensorError(
-                f"Kernel {self.name!r} is called {missing}.", accepted=", ".join(map(str, self.inputs))
+                f"Kernel {self.name!r} was called {missing}.", accepted=", ".join(map(str, self.inputs))
             )
         if self._has_checked_values:
             self.operator.check_values({**self.constants, **values})
@@ -277,13 +314,13 @@ class Kernel:
         return given
 
     def __reduce__(self) -> Any:
-        return _restore, (bytes(self._content.bytes), self.name, self._target, self._emulate)
+        return _restore, (bytes(self._content.bytes), self.name, self._target, self._emulation)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a bundle with this kernel alone.
 
         Raises:
-            BundleError: the file cannot be written.
+            FileWriteError: the file cannot be written.
         """
         write_atomically(path, self._content.subset([self._entry], single=True), "The bundle")
 
@@ -291,16 +328,23 @@ class Kernel:
         return f"<Kernel {self.name!r}: {self.operator.name}>"
 
 
-def _restore(content: bytes, name: str, target: str | None, emulate: Emulate = False) -> Kernel:
+def _restore(
+    content: bytes, name: str, target: str | None, emulation: Emulation | bool | str = Emulation.NEVER
+) -> Kernel:
     """A kernel that was pickled or copied, with its whole bundle."""
     restored = Content(content, "The pickled kernel")
     entry = next(entry for entry in restored.manifest.kernels if entry.name == name)
-    return Kernel(restored, entry, target, emulate)
+    return Kernel(restored, entry, target, parse_emulate(emulation))
 
 
-def _threads(num_threads: Any) -> int:
+_DEFAULT_OPTIONS = RunOptions()
+
+
+def _options(num_threads: Any) -> RunOptions:
     if num_threads is None:
-        return 0
+        return _DEFAULT_OPTIONS
     if not isinstance(num_threads, (int, np.integer)) or isinstance(num_threads, bool) or num_threads < 1:
-        raise InvalidTensorError("num_threads is wrong.", given=repr(num_threads), accepted="an integer of at least 1")
-    return min(int(num_threads), 256)
+        raise InvalidTensorError(
+            "Invalid value for num_threads=.", given=repr(num_threads), accepted="an integer of at least 1"
+        )
+    return RunOptions(min(int(num_threads), MAXIMUM_THREADS))

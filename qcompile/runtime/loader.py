@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..backends.interface import Emulation
+from ..bundle import container
+from ..bundle.manifest import Manifest
 from ..errors import IncompatibleMachineError, UnknownNameError
-from ..files import write_atomically
-from . import container, cpu_features
+from ..system.files import write_atomically
 from .content import Content
 from .kernel import Kernel
-from .manifest import Manifest
-from .selection import COMPILE_TOO, EMULATE_HERE, Emulate, checked_emulate
+from .places import missing, parse_emulate
+from .selection import COMPILE_TOO, EMULATE_HERE
 
 
 class Bundle:
@@ -25,10 +27,15 @@ class Bundle:
         emulate: True emulates the variants that this machine cannot run, "always" all.
     """
 
-    def __init__(self, content: bytes | memoryview | Content, origin: str = "The bundle", emulate: Emulate = False):
+    def __init__(
+        self,
+        content: bytes | memoryview | Content,
+        origin: str = "The bundle",
+        emulate: bool | str | Emulation = False,
+    ):
         self._content = content if isinstance(content, Content) else Content(content, origin)
-        self._emulate = checked_emulate(emulate)
-        self._kernels = {entry.name: Kernel(self._content, entry, None, emulate) for entry in self.manifest.kernels}
+        self._emulation = emulation = parse_emulate(emulate)
+        self._kernels = {entry.name: Kernel(self._content, entry, None, emulation) for entry in self.manifest.kernels}
         self._aliases = {alias: entry.name for entry in self.manifest.kernels for alias in entry.aliases}
 
     @property
@@ -68,14 +75,14 @@ class Bundle:
         Args:
             always: emulates also those that it can run.
         """
-        return Bundle(self._content, emulate="always" if always else True)
+        return Bundle(self._content, emulate=Emulation.ALWAYS if always else Emulation.WHERE_MISSING)
 
     def to_bytes(self) -> bytes:
         """The bundle's file."""
         return bytes(self._content.bytes)
 
     def library_bytes(self, target: str) -> bytes:
-        """The shared library of a target: a self-contained ELF file with the functions of `qcompile.h`.
+        """The library of a target: for CPUs a self-contained shared library with the functions of `qcompile.h`.
 
         Raises:
             UnknownNameError: the bundle was not compiled for that target.
@@ -88,13 +95,13 @@ class Bundle:
         )
 
     def __reduce__(self) -> Any:
-        return Bundle, (self.to_bytes(), "The pickled bundle", self._emulate)
+        return Bundle, (self.to_bytes(), "The pickled bundle", self._emulation)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the bundle; an existing file is replaced only by a complete one.
 
         Raises:
-            BundleError: the file cannot be written.
+            FileWriteError: the file cannot be written.
         """
         write_atomically(path, self.to_bytes(), "The bundle")
 
@@ -102,7 +109,7 @@ class Bundle:
         return f"<Bundle of {len(self)} kernels for {', '.join(self.targets)}>"
 
 
-def load(path: str | os.PathLike[str], *, emulate: Emulate = False) -> Kernel | Bundle:
+def load(path: str | os.PathLike[str], *, emulate: bool | str = False) -> Kernel | Bundle:
     """Loads a bundle without any compiler code. What `Kernel.save` wrote gives the kernel, all else a Bundle.
 
     The manifest is parsed as untrusted data; the libraries are native code: load only bundles that you trust.
@@ -116,10 +123,7 @@ def load(path: str | os.PathLike[str], *, emulate: Emulate = False) -> Kernel | 
         IncompatibleMachineError: none of its targets runs on this machine.
     """
     bundle = load_bundle(path, emulate=emulate)
-    lacking = {
-        library.target: cpu_features.missing(library.architecture, library.required_features)
-        for library in bundle.manifest.libraries
-    }
+    lacking = {library.target: missing(library) for library in bundle.manifest.libraries}
     if all(lacking.values()) and not emulate:
         raise IncompatibleMachineError(
             f"The bundle {Path(path)} was not compiled for this machine.",
@@ -129,6 +133,6 @@ def load(path: str | os.PathLike[str], *, emulate: Emulate = False) -> Kernel | 
     return next(iter(bundle)) if bundle.manifest.single else bundle
 
 
-def load_bundle(path: str | os.PathLike[str], *, emulate: Emulate = False) -> Bundle:
+def load_bundle(path: str | os.PathLike[str], *, emulate: bool | str = False) -> Bundle:
     """Loads a bundle as a Bundle whatever it holds and wherever it runs: to look into it."""
     return Bundle(container.read_file(path), f"The bundle {Path(path)}", emulate)

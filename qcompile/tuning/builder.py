@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
-from .. import hardware, pipeline
+from ..backends import targets
+from ..backends.interface import Hardware
+from ..constants.facts import NOTHING, Facts
 from ..errors import LoweringError, QCompileError
-from ..facts import NOTHING, Facts
-from ..records import Choice
-from ..requests import Request
+from ..frontends.requests import Request
+from ..pipeline.compile import compile_candidate
+from ..planning import plan_with
 from ..spec import Operator, naming
 from .draws import drawn_values
 
@@ -23,7 +25,7 @@ class Builder:
 
     def __init__(self) -> None:
         self._request: Request | None = None
-        self._hardware: hardware.Hardware | None = None
+        self._hardware: Hardware | None = None
         self._facts = NOTHING
 
     def answers(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -31,7 +33,7 @@ class Builder:
         if message["do"] == "open":
             operator = naming.parse(message["kernel"])
             self._request = Request("kernel", operator, constants_of(operator, message))
-            self._hardware = hardware.load(message["target"])
+            self._hardware = targets.load(message["target"])
             self._facts = Facts.parse(message["facts"])
             import tvm  # noqa: F401 - its time counts for the opening rather than for the first candidate
 
@@ -45,9 +47,13 @@ class Builder:
     def _build(self, entry: dict[str, Any]) -> dict[str, Any]:
         assert self._request is not None
         assert self._hardware is not None
-        choice = Choice(entry["rule"], entry["version"], entry["knobs"], "tuning", facts=self._facts)
+        request = self._request
         try:
-            bundle, code = pipeline.compile_candidate(self._request, self._hardware, choice)
+            plan = plan_with(
+                request.operator, self._hardware, request.constants, self._facts, entry["rule"], entry["knobs"],
+                "tuning",
+            )  # fmt: skip
+            bundle, code = compile_candidate(request, plan)
             with open(entry["path"], "wb") as stream:
                 stream.write(bundle.to_bytes())
         except Exception as error:  # TVM raises many types, and every failure of a candidate is an answer

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..facts import Facts, weights_name
+from ..constants.facts import Facts, weights_name
 from ..reference.random_values import random_values
 from ..spec import Operator
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ..constants.facts import Facts
 from ..errors import TuningError
-from ..facts import Facts
-from ..process import Worker, WorkerFailure
+from ..system.processes import Worker, WorkerFailure
 from .space import Candidate
 
 #: what is run; the role follows

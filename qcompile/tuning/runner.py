@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..checks.timing import samples_of, spread_of
+from ..checks.verification import describe_difference
+from ..constants.facts import Facts
 from ..errors import QCompileError
-from ..facts import Facts
 from ..reference import evaluate
 from ..runtime.kernel import Kernel
 from ..runtime.loader import load_bundle
 from ..spec import naming
-from ..timing import sample_calls, spread_of
-from ..verification import describe_difference
 from .draws import drawn_values
 
 Array = npt.NDArray[Any]
@@ -42,7 +42,7 @@ class _Draw:
     expected: dict[str, Array]
     outputs: list[Array]
 
-    def spoil(self) -> None:
+    def poison(self) -> None:
         """Makes every byte of the outputs wrong: what the last candidate wrote must not pass for the next one's."""
         for right, output in zip(self.expected.values(), self.outputs, strict=True):
             np.bitwise_not(_bytes(right), out=_bytes(output))
@@ -78,7 +78,7 @@ class Runner:
     def _check(self, kernel: Kernel, threads: int) -> str:
         """Where the kernel is wrong; "" where it is exact."""
         for draw in self._draws:
-            draw.spoil()
+            draw.poison()
             kernel(out=draw.outputs, num_threads=threads, **draw.inputs)
             for (name, right), output in zip(draw.expected.items(), draw.outputs, strict=True):
                 detail = describe_difference(name, right, output)
@@ -86,13 +86,10 @@ class Runner:
                     return detail
         return ""
 
-    def _call(self, kernel: Kernel, threads: int) -> Callable[[], None]:
+    def _sample(self, kernel: Kernel, threads: int) -> Callable[[], float]:
+        """A function that runs the kernel once and returns the seconds that it took."""
         draw = self._draws[0]
-
-        def call() -> None:
-            kernel(out=draw.outputs, num_threads=threads, **draw.inputs)
-
-        return call
+        return lambda: kernel.time(out=draw.outputs, num_threads=threads, **draw.inputs)
 
     def _measure(self, path: str, threads: int, seconds: float, best: float | None) -> dict[str, Any]:
         try:
@@ -100,11 +97,11 @@ class Runner:
             detail = self._check(kernel, threads)
             if detail:
                 return {"status": "wrong result", "cause": detail}
-            call = self._call(kernel, threads)
-            _warm_up(call)
-            samples = sample_calls(call, 0, _FIRST_CALLS)
+            sample = self._sample(kernel, threads)
+            _warm_up(sample)
+            samples = samples_of(sample, 0, _FIRST_CALLS)
             if best is None or min(samples) < _FAR_BEHIND * best:
-                samples += sample_calls(call, seconds, _LEAST_CALLS - _FIRST_CALLS)
+                samples += samples_of(sample, seconds, _LEAST_CALLS - _FIRST_CALLS)
             return _times(samples)
         except QCompileError as error:
             return {"status": "run error", "cause": error.problem}
@@ -112,7 +109,7 @@ class Runner:
     def _compare(self, paths: list[str], threads: int, seconds: float) -> list[dict[str, Any]]:
         """Measures several candidates in turns, so that what disturbs the machine disturbs all of them."""
         results: list[dict[str, Any]] = [{} for _ in paths]
-        calls: dict[int, Callable[[], None]] = {}
+        measures: dict[int, Callable[[], float]] = {}
         for number, path in enumerate(paths):
             with _failure_in(results[number]):
                 kernel = next(iter(load_bundle(path)))
@@ -120,16 +117,16 @@ class Runner:
                 if detail:
                     results[number] |= {"status": "wrong result", "cause": detail}
                 else:
-                    calls[number] = self._call(kernel, threads)
-        samples: dict[int, list[float]] = {number: [] for number in calls}
+                    measures[number] = self._sample(kernel, threads)
+        samples: dict[int, list[float]] = {number: [] for number in measures}
         turns = max(3, round(seconds / 0.02))
-        end = time.perf_counter() + seconds * max(1, len(calls))
+        end = time.perf_counter() + seconds * max(1, len(measures))
         for turn in range(turns):
             if turn >= 3 and time.perf_counter() > end:
                 break
-            for number, call in calls.items():
-                call()
-                samples[number] += sample_calls(call, seconds / turns, 1)
+            for number, sample in measures.items():
+                sample()
+                samples[number] += samples_of(sample, seconds / turns, 1)
         for number, own in samples.items():
             results[number] |= _times(own)
         return results
@@ -143,11 +140,11 @@ def _failure_in(result: dict[str, Any]) -> Iterator[None]:
         result |= {"status": "run error", "cause": error.problem}
 
 
-def _warm_up(call: Callable[[], None]) -> None:
+def _warm_up(sample: Callable[[], float]) -> None:
     end = time.perf_counter() + _WARM_UP_SECONDS
-    call()
+    sample()
     while time.perf_counter() < end:
-        call()
+        sample()
 
 
 def _times(samples: list[float]) -> dict[str, Any]:

@@ -8,14 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from .. import __version__, records, tvm_versions
-from ..facts import Facts
-from ..hardware import Hardware
+from .. import records
+from ..backends import executor_of
+from ..backends.interface import Hardware
+from ..checks.timing import unit_of
+from ..constants.facts import Facts
+from ..frontends.requests import Request
+from ..planning import is_current
 from ..records import Record
 from ..records.record import now
-from ..requests import Request
-from ..runtime import cpu_features
-from ..timing import unit_of
+from ..schedules.rule import check_knobs, load_rule
+from ..system import tvm_versions
+from ..version import __version__
 from .laboratory import Laboratory, Outcome, Task
 from .report import KernelReport, Progress
 from .search import Search
@@ -79,11 +83,11 @@ class Session:
         self._facts = facts
         self._laboratory = laboratory
         self._progress = progress
-        self._cpu = cpu_features.model()
+        self._machine = executor_of(settings.hardware.kind).identity()
         self._constants = tuple(sorted(request.constants))
         self._candidates = {candidate.point: number for number, candidate in enumerate(self.space.candidates)}
-        comparison = ((request.operator.name, self._constants, settings.hardware.name), settings.threads, self._cpu)
-        own = [record for record in known if records.comparison(record) == comparison and records.is_current(record)]
+        comparison = ((request.operator.name, self._constants, settings.hardware.name), settings.threads, self._machine)
+        own = [record for record in known if records.comparison(record) == comparison and is_current(record)]
         self._latest = {record.point: record for record in map(_complete, records.latest(own))}
         self._resumed = len(self._latest)
         self.stopped = ""
@@ -207,7 +211,7 @@ class Session:
                 knobs=candidate.knobs,
                 threads=self._settings.threads,
                 versions=_versions(),
-                cpu=self._cpu,
+                cpu=self._machine,
                 date=now(),
                 stage=stage,
                 **asdict(outcome),
@@ -238,7 +242,7 @@ class Session:
 
 def _complete(record: Record) -> Record:
     """The record with all knobs of its rule: those that came later have their default."""
-    return replace(record, knobs=records.check_knobs(records.load_rule(record.rule), record.knobs, "the record"))
+    return replace(record, knobs=check_knobs(load_rule(record.rule), record.knobs, "the record"))
 
 
 def _versions() -> dict[str, str]:

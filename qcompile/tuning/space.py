@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..backends.interface import Hardware
+from ..constants.facts import NOTHING, Facts
 from ..errors import NotApplicable
-from ..facts import NOTHING, Facts
-from ..hardware import Hardware
-from ..records import Point, find, load_rule
-from ..records.choice import default_knobs
+from ..planning.choose import default_knobs, find
+from ..records import Point
+from ..schedules.rule import load_rule
 from ..spec import Operator
 
 #: A larger space is sampled.

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .. import pipeline, toolchain, tvm_versions
 from .. import records as schedule_records
-from ..errors import IncompatibleMachineError, InvalidOperatorError, InvalidTensorError, RecordsError
-from ..facts import Facts, facts_of
+from ..backends import check_compiler, executor_of, targets
+from ..constants.facts import Facts, facts_of
+from ..errors import IncompatibleMachineError, InvalidOperatorError, InvalidTensorError, RecordsError, TuningError
+from ..frontends.requests import Request, requests_of
 from ..records.record import MAXIMUM_THREADS
-from ..requests import Request, read_file, requests_of_operators
-from ..runtime import cpu_features
 from ..spec import Operator
 from ..spec.values import canonical_values
 from .laboratory import TIME_LIMIT, Laboratory
@@ -50,7 +49,7 @@ def tune(
     Args:
         operators: as in `compile`: operators, or the path of a model or of a TOML file.
         target: one target, which runs on this machine.
-        constants: as in `compile`; of the values only counts what they prove about the weights, tuning draws its own.
+        constants: as in `compile`; only what the values prove about the weights matters, since tuning draws its own.
             None as a value stands for any. Or "parameters": all tensors of each operator but the data, of any value.
         records: the file of records; it is added to, or made.
         trials: candidates for each kernel, those of earlier runs included.
@@ -64,16 +63,7 @@ def tune(
     Raises:
         QCompileError: a subclass says what is wrong.
     """
-    is_file = isinstance(operators, (str, os.PathLike, bytes)) or hasattr(operators, "SerializeToString")
-    given = None if isinstance(constants, str) else constants
-    if is_file:
-        if given is not None:
-            raise InvalidTensorError("constants= is for operators; a model brings its own.", accepted=repr(PARAMETERS))
-        requests = read_file(operators, input_shapes).requests
-    else:
-        if input_shapes is not None:
-            raise InvalidTensorError("input_shapes= is for ONNX models; an operator has its shapes.")
-        requests = requests_of_operators(operators, given)
+    requests = requests_of(operators, None if isinstance(constants, str) else constants, input_shapes)
     if isinstance(constants, str):
         requests = with_parameters_constant(requests, constants)
     return tune_requests(
@@ -89,7 +79,9 @@ def with_parameters_constant(requests: Sequence[Request], word: str = PARAMETERS
         InvalidTensorError: `word` is not "parameters".
     """
     if word != PARAMETERS:
-        raise InvalidTensorError("constants= is wrong.", given=repr(word)[:80], accepted=f"{PARAMETERS!r}, or mappings")
+        raise InvalidTensorError(
+            "Invalid value for constants=.", given=repr(word)[:80], accepted=f"{PARAMETERS!r}, or mappings"
+        )
     return [
         replace(
             request,
@@ -146,11 +138,17 @@ def tune_requests(
 
 
 def _settings(target: str, path: str | os.PathLike[str], trials: int, threads: int, seed: int) -> Settings:
-    chosen = pipeline.resolve_targets(target)
+    chosen = targets.resolve(target)
     if len(chosen) != 1:
         raise InvalidTensorError("Tuning is for one target.", given=", ".join(entry.name for entry in chosen))
     hardware = chosen[0]
-    lacking = cpu_features.missing(hardware.architecture, hardware.required_features)
+    if not executor_of(hardware.kind).has_meaningful_times:
+        raise TuningError(
+            f"Kernels of {hardware.name} cannot be tuned.",
+            given=f"hardware of kind {hardware.kind}, on which times say nothing about speed",
+            remedy="compile without records; the rule's own knobs are used",
+        )
+    lacking = targets.missing(hardware)
     if lacking:
         raise IncompatibleMachineError(
             f"Kernels of {hardware.name} do not run on this machine, so that their times cannot be taken.",
@@ -163,11 +161,12 @@ def _settings(target: str, path: str | os.PathLike[str], trials: int, threads: i
         ("seed", seed, 2**63),
     ):
         if type(value) is not int or not (name != "seed") <= value <= most:
-            raise InvalidTensorError(f"{name}= is wrong.", given=repr(value)[:80], accepted=f"an integer up to {most}")
+            raise InvalidTensorError(
+                f"Invalid value for {name}=.", given=repr(value)[:80], accepted=f"an integer up to {most}"
+            )
     if not isinstance(path, (str, os.PathLike)):
-        raise RecordsError("records= is wrong.", given=repr(path)[:80], accepted="the path of a file")
-    tvm_versions.check()
-    toolchain.c_compiler()
+        raise RecordsError("Invalid value for records=.", given=repr(path)[:80], accepted="the path of a file")
+    check_compiler(hardware)
     given = os.fspath(target) if isinstance(target, (str, os.PathLike)) else os.fspath(target[0])
     name = hardware.name if given == "host" else given
     return Settings(hardware, name, os.fspath(path), trials, threads, seed)
@@ -177,7 +176,7 @@ def _check_number(name: str, value: float | None, optional: bool = False) -> Non
     if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
-        raise InvalidTensorError(f"{name}= is wrong.", given=repr(value)[:80], accepted="seconds, more than 0")
+        raise InvalidTensorError(f"Invalid value for {name}=.", given=repr(value)[:80], accepted="seconds, more than 0")
 
 
 def _distinct(requests: Sequence[Request]) -> list[tuple[Request, Facts]]:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import qcompile as qc
-from qcompile import hardware, pipeline, toolchain, tvm_versions
-from qcompile.runtime import cpu_features
+from qcompile.backends import targets
+from qcompile.backends.cpu import features as cpu_features
 from qcompile.runtime.loader import load_bundle
+from qcompile.system import toolchain, tvm_versions
 
 from .conftest import Cli, check_failure, check_width
 
@@ -33,8 +34,8 @@ def test_the_default_target_is_the_host(cli: Cli, model: Path, tmp_path: Path) -
     path = tmp_path / "out.qcb"
     result = cli("compile", model, "--input-shape", "x=3,4", "-o", path)
     assert result.exit_code == 0, result.output
-    assert load_bundle(path).targets == [pipeline.host().name]
-    assert "1 of 3 nodes of the model taken over by 1 kernel\n" in result.stdout
+    assert load_bundle(path).targets == [targets.host().name]
+    assert "1 of 3 nodes of the model compiled into 1 kernel\n" in result.stdout
     assert f"why 2 not: qcompile explain {model} --input-shape x=3,4\n" in result.stdout
 
 
@@ -44,7 +45,7 @@ def test_json(cli: Cli, model: Path, tmp_path: Path) -> None:
     document = json.loads(result.stdout)
     assert document["bytes"] == path.stat().st_size
     assert document["targets"] == ["x86_64"]
-    assert document["nodes"] == {"taken_over": 1, "not_taken_over": 2}
+    assert document["nodes"] == {"compiled": 1, "left_to_runtime": 2}
     (kernel,) = document["kernels"]
     assert kernel["name"] == "product"
     assert kernel["constants_bytes"] >= 20
@@ -110,14 +111,14 @@ def test_targets(cli: Cli) -> None:
     result = cli("targets")
     assert result.exit_code == 0
     check_width(result.stdout)
-    assert all(f"{entry.name} " in result.stdout for entry in hardware.load_all())
+    assert all(f"{entry.name} " in result.stdout for entry in targets.load_all())
     assert "(host)" in result.stdout
 
 
 def test_targets_json(cli: Cli) -> None:
     document = json.loads(cli("targets", "--json").stdout)
-    assert document["host"] == pipeline.host().name
-    assert [row["name"] for row in document["targets"]] == [entry.name for entry in hardware.load_all()]
+    assert document["host"] == targets.host().name
+    assert [row["name"] for row in document["targets"]] == [entry.name for entry in targets.load_all()]
     assert [row["name"] for row in document["targets"] if row["is_host"]] == [document["host"]]
     assert all(row["runs_here"] == (not row["missing"]) for row in document["targets"])
     assert all(row["compiles_here"] for row in document["targets"])

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import qcompile as qc
-from qcompile import lowering, records
-from qcompile.cli.explanations import STAGES
+from qcompile import planning
+from qcompile.backends import all_stages
+from qcompile.backends.cpu import features as cpu_features
 from qcompile.errors import NotApplicable
-from qcompile.runtime import cpu_features
 from qcompile.schedules import cpu_widen16
 
 from ..records.support import make, write_file
@@ -37,7 +38,7 @@ def test_model(cli: Cli, model: Path) -> None:
     result = cli("explain", model, "--input-shape", "x=2,4")
     assert result.exit_code == 0
     check_width(result.stdout)
-    assert "1 of 3 nodes of the model taken over\n" in result.stdout
+    assert "1 of 3 nodes of the model compiled\n" in result.stdout
     rows = [line.split(maxsplit=2) for line in result.stdout.splitlines()[-2:]]
     assert rows == [
         ["first", "Identity", "not one of qcompile's operators"],
@@ -56,7 +57,7 @@ def test_model_without_a_kernel(cli: Cli, tmp_path: Path) -> None:
     onnx.save(make_model([node], {"x": ("float32", (2,))}, {"y": ("float32", (2,))}), tmp_path / "abs.onnx")
     result = cli("explain", tmp_path / "abs.onnx")
     assert result.exit_code == 0
-    assert result.stdout.startswith("0 of 1 node of the model taken over\n")
+    assert result.stdout.startswith("0 of 1 node of the model compiled\n")
     assert "\x1b" not in result.stdout
     check_failure(cli("compile", tmp_path / "abs.onnx", "-o", tmp_path / "o.qcb"), "no quantized operator", "explain")
 
@@ -93,16 +94,21 @@ def test_json(cli: Cli, kind: str, request: pytest.FixtureRequest) -> None:
     assert all(set(entry) == {"rule", "reason"} for entry in choice["refused"])
     assert choice["missing"] == ([] if kind == "bundle" else None)
     if kind == "model":
-        assert document["nodes"]["taken_over"] == 1
-        assert [node["name"] for node in document["nodes"]["not_taken_over"]] == ["first", "last"]
+        assert document["nodes"]["compiled"] == 1
+        assert [node["name"] for node in document["nodes"]["left_to_runtime"]] == ["first", "last"]
     else:
         assert document["nodes"] is None
         assert {"filter", "input_scale"} < set(kernel["constants"])
 
 
 def test_refused_rules(cli: Cli, operators: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    choice = records.Choice("cpu_plain", 3, {}, "rule", (("cpu_fast", "it needs [more] channels"),))
-    monkeypatch.setattr(records, "find", lambda *_: choice)
+    find = planning.find
+    refused = (("cpu_fast", "it needs [more] channels"),)
+    monkeypatch.setattr(
+        planning,
+        "find",
+        lambda *given: replace(find(*given), rule="cpu_plain", version=3, knobs={}, source="rule", refused=refused),
+    )
     text = cli("explain", operators, "--kernel", "conv").stdout
     assert "cpu_plain, version 3" in text
     assert "cpu_fast: it needs [more] channels" in text
@@ -114,17 +120,14 @@ def test_no_rule_applies(cli: Cli, operators: Path, monkeypatch: pytest.MonkeyPa
     def refuse(*_: Any) -> None:
         raise NotApplicable("no rule likes it")
 
-    monkeypatch.setattr(records, "find", refuse)
+    monkeypatch.setattr(planning, "find", refuse)
     result = cli("explain", operators)
     assert result.exit_code == 0
     assert result.stdout.count("no rule likes it") == 2
     check_failure(cli("explain", operators, "--kernel", "conv", "--stage", "llvm"), "no rule likes it")
 
 
-def test_stages_are_those_of_lowering() -> None:
-    assert STAGES == lowering.STAGES
-
-
+STAGES = all_stages()
 WORDS = ("sblock", "sblock", "def ", "define", ".text")
 
 
@@ -150,13 +153,13 @@ def test_stage_of_a_bundle(cli: Cli, one_kernel: Path, monkeypatch: pytest.Monke
     assert result.exit_code == 0, result.output
     assert "define" in result.stdout
     assert result.stderr == ""
-    find = records.find
+    find = planning.find
 
     def other(*arguments: Any) -> Any:
         found = find(*arguments)
-        return records.Choice(found.rule, found.version, {**found.knobs, "tile": 1}, found.source)
+        return replace(found, knobs={**found.knobs, "tile": 1})
 
-    monkeypatch.setattr(records, "find", other)
+    monkeypatch.setattr(planning, "find", other)
     result = cli("explain", one_kernel, "--stage", "computed")
     assert result.exit_code == 0
     assert result.stderr.startswith("warning: the bundle's product was scheduled in another way")

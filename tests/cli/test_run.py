@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import qcompile as qc
-from qcompile import verification
+from qcompile.backends.cpu import features as cpu_features
+from qcompile.checks import verification
 from qcompile.reference import evaluate
-from qcompile.runtime import cpu_features
 
 from ..support import small_constants, small_convolution, small_input
 from .conftest import Cli, check_failure, check_width

@@ -33,7 +33,7 @@ from qcompile.spec.tensor import DTYPE_CODES
 Array = npt.NDArray[Any]
 Entry = dict[str, Any]
 
-DATA = Path(__file__).parent.parent / "data" / "conformance"
+DATA = Path(__file__).parents[1] / "data" / "conformance"
 SUITES = (
     "onnx_node",
     "onnx_node_other",

@@ -66,7 +66,7 @@ def test_no_file(tmp_path: Path) -> None:
     assert "cannot be read" in error_of("a\0b")
     assert "is a directory" in error_of(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    assert "is no regular file" in error_of(tmp_path / "pipe")
+    assert "is not a regular file" in error_of(tmp_path / "pipe")
 
 
 def test_an_unreadable_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def test_external_data_inside_a_subgraph_are_checked(tmp_path: Path) -> None:
         ("link", "is outside the model's folder"),
         ("linked/secret", "is outside the model's folder"),
         ("missing", "is missing"),
-        ("inside", "is no regular file"),
+        ("inside", "is not a regular file"),
         ("", "names no file"),
     ],
 )

@@ -22,16 +22,7 @@ from qcompile.spec import (
     Tensor,
 )
 
-from .support import (
-    check_against_other_engine,
-    codes,
-    floats,
-    make_model,
-    number,
-    operators,
-    reference_bundle,
-    scales,
-)
+from .support import check_against_other_engine, codes, floats, make_model, number, operators, reference_bundle, scales
 
 CONVOLUTION_INPUTS = ["x", "x_scale", "x_zp", "w", "w_scale", "w_zp", "y_scale", "y_zp", "bias"]
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from qcompile import records
+from qcompile.backends.cpu import features as cpu_features
 from qcompile.records import Record
-from qcompile.runtime import cpu_features
+from qcompile.schedules.rule import load_rule
 
 from ..support import constant_names, small_convolution
 
@@ -23,7 +23,7 @@ def make(**fields: Any) -> Record:
         "constants": CONSTANTS,
         "target": "x86_64",
         "rule": "cpu_plain",
-        "rule_version": records.load_rule("cpu_plain").version,
+        "rule_version": load_rule("cpu_plain").version,
         "knobs": {"tile": 2},
         "status": "ok",
         "threads": 1,

@@ -68,7 +68,7 @@ def test_a_whole_last_line_without_its_end_is_kept(path: Path) -> None:
 
 def test_nothing_is_added_to_another_file(path: Path) -> None:
     path.write_text("my only notes")
-    with pytest.raises(qc.RecordsError, match="is no file of records; nothing is added"):
+    with pytest.raises(qc.RecordsError, match="is not a file of records; nothing is added"):
         records.append(path, [make()])
     path.write_bytes(b"x" * 100_000)
     with pytest.raises(qc.RecordsError, match="its last line is too long"):
@@ -78,7 +78,7 @@ def test_nothing_is_added_to_another_file(path: Path) -> None:
 
 def test_a_broken_line_is_named(path: Path) -> None:
     write_file(path, make(), "{}", make())
-    with pytest.raises(qc.RecordsError, match=r"tuned\.json, line 2: This format of records is unknown") as caught:
+    with pytest.raises(qc.RecordsError, match=r"tuned\.json, line 2: Unknown format of records") as caught:
         records.read(path)
     assert caught.value.remedy == "take the line away, or use another file"
     write_file(path, make(), "", make())
@@ -96,7 +96,7 @@ def test_limits(path: Path, limit: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name, problem in (("none", "No such file"), (".", "it is a folder"), ("pipe", "no regular file")):
+    for name, problem in (("none", "No such file"), (".", "it is a folder"), ("pipe", "not a regular file")):
         with pytest.raises(qc.RecordsError, match=problem):
             records.read(tmp_path / name)
         with pytest.raises(qc.RecordsError, match=problem):

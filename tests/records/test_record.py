@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import qcompile as qc
 from qcompile import records
+from qcompile.backends.cpu import features as cpu_features
 from qcompile.records import record
-from qcompile.runtime import cpu_features
 
 from .support import KERNEL, line_with, make
 
@@ -43,52 +43,52 @@ def test_the_cpu_has_a_name() -> None:
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"kernel": "qconv_nonsense"}, "kernel is wrong"),
-    ({"kernel": 3}, "kernel is wrong"),
-    ({"kernel": "x" * 5000}, "kernel is wrong"),
-    ({"constants": "filter"}, "constants is wrong"),
-    ({"constants": ["filter", "bias"]}, "constants is wrong"),
-    ({"constants": ["bias", "bias"]}, "constants is wrong"),
-    ({"constants": ["pool"]}, "constants is wrong"),
-    ({"constants": [1]}, "constants is wrong"),
-    ({"target": "../../etc"}, "target is wrong"),
-    ({"target": ""}, "target is wrong"),
-    ({"rule": "os.path"}, "rule is wrong"),
-    ({"rule": "r\u00e4gel"}, "rule is wrong"),
-    ({"rule_version": -1}, "rule_version is wrong"),
-    ({"rule_version": True}, "rule_version is wrong"),
-    ({"rule_version": 1.0}, "rule_version is wrong"),
-    ({"knobs": [1]}, "knobs is wrong"),
-    ({"knobs": {"tile": "2"}}, "knobs.tile is wrong"),
-    ({"knobs": {"tile": 2**70}}, "knobs.tile is wrong"),
-    ({"knobs": {"a b": 2}}, "knobs is wrong"),
-    ({"knobs": {f"k{number}": 1 for number in range(100)}}, "knobs is wrong"),
-    ({"status": "fine"}, "status is wrong"),
-    ({"stage": "semi"}, "stage is wrong"),
-    ({"threads": 0}, "threads is wrong"),
-    ({"threads": 257}, "threads is wrong"),
-    ({"seconds": None}, "seconds is wrong"),
-    ({"seconds": -1.0}, "seconds is wrong"),
-    ({"seconds": "1"}, "seconds is wrong"),
-    ({"seconds": 0}, "calls is wrong"),
-    ({"seconds": True}, "seconds is wrong"),
-    ({"spread": None}, "spread is wrong"),
-    ({"calls": 0}, "calls is wrong"),
-    ({"status": "run error"}, "seconds is wrong"),
-    ({"status": "run error", "seconds": None, "spread": None}, "calls is wrong"),
-    ({"status": "run error", "seconds": None, "spread": None, "calls": 0}, "cause is wrong"),
-    ({"cause": "for fun"}, "cause is wrong"),
-    ({"cause": "x" * 2000}, "cause is wrong"),
-    ({"code": "XYZ"}, "code is wrong"),
-    ({"versions": {"a": 1}}, "versions is wrong"),
-    ({"versions": []}, "versions is wrong"),
-    ({"date": "yesterday"}, "date is wrong"),
-    ({"date": "2026-02-30T00:00:00Z"}, "date is wrong"),
-    ({"date": "2026-1-3T00:00:00Z"}, "date is wrong"),
-    ({"cpu": None}, "cpu is wrong"),
-    ({"format": 2}, "This format of records is unknown"),
-    ({"format": "1"}, "This format of records is unknown"),
-    ({"format": True}, "This format of records is unknown"),
+    ({"kernel": "qconv_nonsense"}, "kernel is invalid"),
+    ({"kernel": 3}, "kernel is invalid"),
+    ({"kernel": "x" * 5000}, "kernel is invalid"),
+    ({"constants": "filter"}, "constants is invalid"),
+    ({"constants": ["filter", "bias"]}, "constants is invalid"),
+    ({"constants": ["bias", "bias"]}, "constants is invalid"),
+    ({"constants": ["pool"]}, "constants is invalid"),
+    ({"constants": [1]}, "constants is invalid"),
+    ({"target": "../../etc"}, "target is invalid"),
+    ({"target": ""}, "target is invalid"),
+    ({"rule": "os.path"}, "rule is invalid"),
+    ({"rule": "r\u00e4gel"}, "rule is invalid"),
+    ({"rule_version": -1}, "rule_version is invalid"),
+    ({"rule_version": True}, "rule_version is invalid"),
+    ({"rule_version": 1.0}, "rule_version is invalid"),
+    ({"knobs": [1]}, "knobs is invalid"),
+    ({"knobs": {"tile": "2"}}, "knobs.tile is invalid"),
+    ({"knobs": {"tile": 2**70}}, "knobs.tile is invalid"),
+    ({"knobs": {"a b": 2}}, "knobs is invalid"),
+    ({"knobs": {f"k{number}": 1 for number in range(100)}}, "knobs is invalid"),
+    ({"status": "fine"}, "status is invalid"),
+    ({"stage": "semi"}, "stage is invalid"),
+    ({"threads": 0}, "threads is invalid"),
+    ({"threads": 257}, "threads is invalid"),
+    ({"seconds": None}, "seconds is invalid"),
+    ({"seconds": -1.0}, "seconds is invalid"),
+    ({"seconds": "1"}, "seconds is invalid"),
+    ({"seconds": 0}, "calls is invalid"),
+    ({"seconds": True}, "seconds is invalid"),
+    ({"spread": None}, "spread is invalid"),
+    ({"calls": 0}, "calls is invalid"),
+    ({"status": "run error"}, "seconds is invalid"),
+    ({"status": "run error", "seconds": None, "spread": None}, "calls is invalid"),
+    ({"status": "run error", "seconds": None, "spread": None, "calls": 0}, "cause is invalid"),
+    ({"cause": "for fun"}, "cause is invalid"),
+    ({"cause": "x" * 2000}, "cause is invalid"),
+    ({"code": "XYZ"}, "code is invalid"),
+    ({"versions": {"a": 1}}, "versions is invalid"),
+    ({"versions": []}, "versions is invalid"),
+    ({"date": "yesterday"}, "date is invalid"),
+    ({"date": "2026-02-30T00:00:00Z"}, "date is invalid"),
+    ({"date": "2026-1-3T00:00:00Z"}, "date is invalid"),
+    ({"cpu": None}, "cpu is invalid"),
+    ({"format": 2}, "Unknown format of records"),
+    ({"format": "1"}, "Unknown format of records"),
+    ({"format": True}, "Unknown format of records"),
     ({"extra": 1}, "A field is unknown"),
 ]
 
@@ -103,7 +103,7 @@ def test_wrong_fields(fields: dict[str, Any], problem: str) -> None:
 def test_a_newer_format_says_what_to_do() -> None:
     with pytest.raises(qc.RecordsError, match="install the version of qcompile that wrote it"):
         record.parse(line_with(format=2))
-    with pytest.raises(qc.RecordsError, match="unknown") as caught:
+    with pytest.raises(qc.RecordsError, match="Unknown") as caught:
         record.parse(line_with(format=0))
     assert caught.value.remedy is None
 

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 import qcompile as qc
-from qcompile import records, resources
-from qcompile.records import choice
+from qcompile import records
+from qcompile.pipeline.codes import source_digest
+from qcompile.planning import choose as choice
+from qcompile.planning import find, is_current
+from qcompile.system import resources
 
 from .support import make
 
@@ -57,9 +60,7 @@ def test_pruning() -> None:
     unknown = make(rule="cpu_gone", seconds=0.1)
     knobless = make(knobs={"gone": 1}, seconds=0.1)
     good = [make(seconds=1.0 + number, knobs={"tile": 1 + number}) for number in range(4)]
-    kept = records.pruned(
-        [outdated, unknown, knobless, *good, make(status="run error", knobs={})], 2, records.is_current
-    )
+    kept = records.pruned([outdated, unknown, knobless, *good, make(status="run error", knobs={})], 2, is_current)
     assert times(kept) == [1.0, 2.0]
 
 
@@ -70,7 +71,7 @@ def test_export(tmp_path: Path) -> None:
         make(target="x86_64-avx2"),
         make(target="gone", rule_version=9),
     ]
-    written = records.export(found, tmp_path)
+    written = records.export(found, tmp_path, is_current)
     assert {str(path.relative_to(tmp_path)) for path in written} == {
         "x86_64/tuned/best.json",
         "x86_64-avx2/tuned/best.json",
@@ -79,7 +80,7 @@ def test_export(tmp_path: Path) -> None:
 
 
 def test_an_export_is_what_the_package_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records.export([make()], tmp_path)
+    records.export([make()], tmp_path, is_current)
     monkeypatch.setattr(resources, "_SCHEDULES", tmp_path)
     choice.tuned.cache_clear()
     try:
@@ -93,32 +94,45 @@ def test_an_export_is_what_the_package_reads(tmp_path: Path, monkeypatch: pytest
 
 def test_an_export_that_is_not_possible(tmp_path: Path) -> None:
     with pytest.raises(qc.RecordsError, match="no record to export"):
-        records.export([make(status="run error")], tmp_path)
+        records.export([make(status="run error")], tmp_path, is_current)
     with pytest.raises(qc.RecordsError, match="no folder"):
-        records.export([make()], tmp_path / "none")
+        records.export([make()], tmp_path / "none", is_current)
     with pytest.raises(qc.RecordsError, match="unusable"):
-        records.export([make()], tmp_path, "../x")
+        records.export([make()], tmp_path, is_current, "../x")
     (tmp_path / "x86_64").write_text("a file")
     with pytest.raises(qc.RecordsError, match="cannot be made"):
-        records.export([make()], tmp_path)
+        records.export([make()], tmp_path, is_current)
 
 
 def test_the_records_of_the_package_are_good() -> None:
     """Every tuned record is one that would be followed."""
-    from qcompile import hardware
+    from qcompile.backends import targets
     from qcompile.spec import naming
 
-    for target in hardware.load_all():
-        for file in choice.tuned(target.name):
+    for target in targets.load_all():
+        for file in choice.tuned_records(target):
             for record in file.records:
                 assert record.target == target.name
-                found = records.find(naming.parse(record.kernel), target, record.constants)
+                found = find(naming.parse(record.kernel), target, record.constants)
                 assert (found.source, found.records_refused) == ("tuned", ()), record
 
 
-def test_records_are_data_and_no_sources() -> None:
-    """A new tuned record does not make the cache of compiled kernels useless."""
-    assert not any(path.suffix == ".json" for path in resources.source_files())
+def test_the_digest_of_sources_leaves_out_records_and_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new tuned record, or a word in --help, does not make the cache of compiled kernels useless."""
+    read: list[Path] = []
+    content = Path.read_bytes
+
+    def noted(path: Path) -> bytes:
+        read.append(path)
+        return content(path)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
+    resources.source_digest.cache_clear()
+    source_digest("cpu")
+    parts = {part for path in read for part in path.parts}
+    assert {"schedules", "compute", "spec", "intrinsics"} <= parts
+    assert not {"cli", "tuning", "frontends", "tuned", "records"} & parts
+    assert all(path.suffix == ".py" for path in read)
 
 
 def test_json_of_a_record_is_one_object() -> None:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from qcompile import hardware
+from qcompile.backends.interface import Hardware
+from qcompile.constants.facts import Facts
 from qcompile.errors import KernelError
-from qcompile.facts import Facts
 from qcompile.runtime.kernel import Kernel
 from qcompile.schedules import cpu_plain
 from qcompile.spec import Operator
@@ -24,10 +24,11 @@ TARGET = """
 name = "faulty"
 description = "a target with a rule that breaks things"
 kind = "cpu"
+rules = ["cpu_faulty"]
+
+[cpu]
 architecture = "x86_64"
 required_features = []
-code_generators = ["llvm"]
-rules = ["cpu_faulty"]
 vector_bits = 128
 
 [target]
@@ -45,19 +46,19 @@ class FaultyRule(ModuleType):
     knobs: Mapping[str, tuple[int, int, int]] = {"fault": (FINE, FINE, WRONG_RESULT), **cpu_plain.knobs}
     values: Mapping[str, tuple[int, ...]] = {"fault": tuple(range(8))}
 
-    def check(self, operator: Operator, hardware: hardware.Hardware, facts: Facts) -> None:
+    def check(self, operator: Operator, hardware: Hardware, facts: Facts) -> None:
         """Applies always."""
 
-    def space(self, operator: Operator, hardware: hardware.Hardware) -> Mapping[str, tuple[int, ...]]:
+    def space(self, operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...]]:
         """What the test wants."""
         return self.values
 
-    def form(self, operator: Operator, hardware: hardware.Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
+    def form(self, operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
         """As the plain rule."""
         return cpu_plain.form(operator, hardware, knobs, facts)
 
     def schedule(
-        self, operator: Operator, hardware: hardware.Hardware, computation: Any, form: Any, knobs: Mapping[str, int]
+        self, operator: Operator, hardware: Hardware, computation: Any, form: Any, knobs: Mapping[str, int]
     ) -> Any:
         """As the plain rule, if at all."""
         if knobs["fault"] == BUILD_ERROR:

@@ -12,7 +12,7 @@ import pytest
 
 import qcompile as qc
 from qcompile import records
-from qcompile.process import Worker, WorkerFailure
+from qcompile.system.processes import Worker, WorkerFailure
 from qcompile.tuning import laboratory, session
 from qcompile.tuning.report import Progress
 
@@ -159,8 +159,8 @@ def test_temporary_files_lie_in_the_folder(tmp_path: Path) -> None:
         ("import sys; sys.stdin.readline()", "the process ended with status 0"),
         ("import os, sys; sys.stdin.readline(); os.abort()", "the process was ended by SIGABRT"),
         ("import os, sys; sys.stdin.readline(); os.kill(os.getpid(), 9)", "SIGKILL: perhaps too little memory"),
-        ("import sys; sys.stdin.readline(); print('no json', flush=True)", "the answer is no JSON object"),
-        ("import sys; sys.stdin.readline(); print('[1]', flush=True)", "the answer is no JSON object"),
+        ("import sys; sys.stdin.readline(); print('no json', flush=True)", "the answer is not a JSON object"),
+        ("import sys; sys.stdin.readline(); print('[1]', flush=True)", "the answer is not a JSON object"),
         ("import sys; sys.stdin.readline()\nwhile True: print('x' * 10000, end='')", "the answer is too long"),
     ],
 )

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import qcompile as qc
-from qcompile import hardware, records
+from qcompile.backends import targets
+from qcompile.planning import find
 from qcompile.schedules import cpu_plain
 from qcompile.tuning import space as spaces
 from qcompile.tuning.search import Search
@@ -184,9 +185,9 @@ def test_what_is_believed_is_not_hoped_for_again() -> None:
 def test_space_of_an_operator() -> None:
     """All rules take part; the first candidate is what is taken without records."""
     operator = qc.MatrixMultiplyInteger(qc.Tensor((64, 128), "uint8"), qc.Tensor((128, 96), "int8"))
-    target = hardware.load("x86_64-avx2")
+    target = targets.load("x86_64-avx2")
     space = space_of(operator, target)
-    default = records.find(operator, target)
+    default = find(operator, target)
     assert space.candidates[0] == Candidate(default.rule, default.version, default.knobs)
     first = space.candidates[: space.default_count]
     applicable = [rule for rule in target.rules if rule not in dict(default.refused)]
@@ -209,9 +210,9 @@ def test_a_large_space_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     axes = {"tile": tuple(range(1, 9)), "accumulators": tuple(range(1, 17))}
     monkeypatch.setattr(cpu_plain, "space", lambda operator, target: axes)
     operator = qc.Requantize(qc.Tensor((5,), "int32"))
-    space = space_of(operator, hardware.load("x86_64"))
+    space = space_of(operator, targets.load("x86_64"))
     assert 20 <= len(space.candidates) <= 21
-    assert space_of(operator, hardware.load("x86_64")).candidates == space.candidates
-    assert space_of(operator, hardware.load("x86_64"), seed=1).candidates != space.candidates
+    assert space_of(operator, targets.load("x86_64")).candidates == space.candidates
+    assert space_of(operator, targets.load("x86_64"), seed=1).candidates != space.candidates
     assert len({candidate.point for candidate in space.candidates}) == len(space.candidates)
     assert len({candidate.knobs["tile"] for candidate in space.candidates}) > 4

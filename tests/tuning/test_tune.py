@@ -16,8 +16,11 @@ import numpy as np
 import pytest
 
 import qcompile as qc
-from qcompile import hardware, pipeline, records
-from qcompile.runtime import cpu_features
+from qcompile import records
+from qcompile.backends import targets
+from qcompile.backends.cpu import features as cpu_features
+from qcompile.pipeline import compile as pipeline
+from qcompile.planning import find
 from qcompile.tuning import laboratory
 
 from ..records.support import make
@@ -83,8 +86,8 @@ def test_records_of_old_rules_do_not_count(tmp_path: Path) -> None:
 
 def test_knobs_that_came_later_have_their_default(tmp_path: Path) -> None:
     path = tmp_path / "tuned.json"
-    target = hardware.load("x86_64")
-    default = records.find(PRODUCT, target)
+    target = targets.load("x86_64")
+    default = find(PRODUCT, target)
     part = {knob: value for knob, value in default.knobs.items() if knob != "serial_operations"}
     old = make(kernel=PRODUCT.name, constants=(), rule=default.rule, rule_version=default.version, knobs=part)
     records.append(path, [old])
@@ -132,7 +135,7 @@ def test_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             qc.tune(*arguments, **{"records": path, **named})
         assert not path.exists()
 
-    fails(qc.InvalidTensorError, "constants= is wrong", PRODUCT, "x86_64", "everything")
+    fails(qc.InvalidTensorError, "Invalid value for constants=", PRODUCT, "x86_64", "everything")
     fails(qc.InvalidTensorError, "do not fit", PRODUCT, "x86_64", {"c": 1})
     fails(
         qc.InvalidTensorError,
@@ -149,9 +152,9 @@ def test_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     numbers: list[tuple[str, Any]] = [("trials", 0), ("trials", 1.5), ("threads", 300), ("threads", True), ("seed", -1)]
     numbers += [("seconds", 0), ("seconds", "3"), ("time_limit", -1), ("time_limit", None)]
     for name, value in numbers:
-        fails(qc.InvalidTensorError, f"{name}= is wrong", PRODUCT, **{name: value})
+        fails(qc.InvalidTensorError, f"{name}=", PRODUCT, **{name: value})
     fails(qc.RecordsError, "cannot be written", PRODUCT, records=tmp_path / "none" / "tuned.json")
-    fails(qc.RecordsError, "records= is wrong", PRODUCT, records=3)
+    fails(qc.RecordsError, "Invalid value for records=", PRODUCT, records=3)
     monkeypatch.setattr(cpu_features, "features", lambda: frozenset({"sse2"}))
     fails(qc.IncompatibleMachineError, "do not run on this machine", PRODUCT, "x86_64-avx2")
 
@@ -166,14 +169,14 @@ def test_broken_records_are_not_tuned_over(tmp_path: Path) -> None:
 
 def test_a_candidate_is_compiled_as_it_will_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """The code that is measured is the code that compile makes."""
-    from qcompile.requests import Request
+    from qcompile.frontends.requests import Request
     from qcompile.spec.values import canonical_values
 
     operator = small_convolution()
-    target = hardware.load("x86_64")
+    target = targets.load("x86_64")
     values = canonical_values(operator, small_constants())
-    choice = records.find(operator, target, values.keys())
-    bundle, code = pipeline.compile_candidate(Request("kernel", operator, values), target, choice)
+    plan = find(operator, target, values.keys())
+    bundle, code = pipeline.compile_candidate(Request("kernel", operator, values), plan)
     assert len(code) == 64
     candidate = next(iter(bundle))
     compiled = qc.compile(operator, "x86_64", small_constants())

@@ -113,7 +113,7 @@ def _locate(tensor: Any, folder: Path) -> _Piece:
     except OSError as error:
         raise _refused(tensor, "is missing", given=f"{location!r} in {folder}: {error.strerror}") from error
     if not stat.S_ISREG(status.st_mode):
-        raise _refused(tensor, "is no regular file", given=repr(location))
+        raise _refused(tensor, "is not a regular file", given=repr(location))
     offset = _bytes_entry(tensor, entries, "offset", 0)
     length = _bytes_entry(tensor, entries, "length", max(status.st_size - offset, 0))
     if offset + length > status.st_size:

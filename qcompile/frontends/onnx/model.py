@@ -68,7 +68,7 @@ def _read(path: Path) -> bytes:
         if stat.S_ISDIR(status.st_mode):
             raise ModelError(f"{str(path)!r} is a directory.", accepted="the path of an .onnx file")
         if not stat.S_ISREG(status.st_mode):
-            raise ModelError(f"{str(path)!r} is no regular file.", accepted="the path of an .onnx file")
+            raise ModelError(f"{str(path)!r} is not a regular file.", accepted="the path of an .onnx file")
         if status.st_size > MAXIMUM_BYTES:
             raise ModelError(
                 f"The file {str(path)!r} is too large.",

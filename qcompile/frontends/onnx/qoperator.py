@@ -6,13 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...spec import (
-    ConvolutionInteger,
-    DequantizeLinear,
-    DynamicQuantizeLinear,
-    MatrixMultiplyInteger,
-    QuantizeLinear,
-)
+from ...spec import ConvolutionInteger, DequantizeLinear, DynamicQuantizeLinear, MatrixMultiplyInteger, QuantizeLinear
 from ...spec.elementwise import FLOAT_DTYPES, QUANTIZED_DTYPES
 from ...spec.tensor import CODE_DTYPES
 from .draft import (

@@ -1,0 +1,1 @@
+"""Emulates x86-64 CPUs with Bochs."""

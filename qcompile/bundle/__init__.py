@@ -1,0 +1,1 @@
+"""The file format of bundles: reader and writer side by side."""

@@ -1,0 +1,1 @@
+"""Compiled kernels put to the test: results against the reference, and speed."""
