@@ -4,7 +4,8 @@
     python benchmarks/chart.py speed.json -o docs/speed.svg [--suite layers] [--layout NHWC] [--threads 1]
 
 One panel for each combination of types: for each layer the speed of our kernel and of each peer. Bars of peers whose
-results are wrong are hatched. The dashed line is the measured limit of exact products on the target.
+results are wrong are hatched; peers that were to keep to AVX2 and did not have none. The dashed line is the measured
+limit of exact products on the target.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _STYLE: dict[str, Any] = {
 
 
 def select(document: dict[str, Any], suite: str, layout: str, threads: int) -> dict[str, list[dict[str, Any]]]:
-    """Types -> lines of the suite, in the order of the file.
+    """Types -> lines of the suite, in the order of the file, with the peers that are held.
 
     Raises:
         SystemExit: there is none.
@@ -52,7 +53,8 @@ def select(document: dict[str, Any], suite: str, layout: str, threads: int) -> d
     chosen: dict[str, list[dict[str, Any]]] = {}
     for line in document["lines"]:
         if (line["suite"], line["threads"]) == (suite, threads) and line["layout"] in (layout, ""):
-            chosen.setdefault(line["types"], []).append(line)
+            peers = {name: result for name, result in line["peers"].items() if result.get("is_held", True)}
+            chosen.setdefault(line["types"], []).append({**line, "peers": peers})
     if not chosen:
         raise SystemExit(f"the file has no line of the suite {suite!r}, layout {layout}, threads {threads}")
     return chosen
@@ -154,6 +156,8 @@ def main() -> None:
         if not panels:
             raise SystemExit(f"the file has no line of the types {options.types}")
     isa = ", peers restricted to AVX2" if document["peers_isa"] == "avx2" else ""
+    left_out = [_BARS[name][0] for name in document.get("not_held", {}) if name in _BARS]
+    isa += f" (without {', '.join(left_out)}: not held)" if left_out else ""
     words = f"{options.threads} thread{'s' if options.threads > 1 else ''}, {options.layout}"
     draw(panels, f"{document['cpu']}, target {document['target']}{isa}, {words}", options.output)
 

@@ -25,7 +25,7 @@ __attribute__((target("avx2"))) int32_t multiply_add(int64_t rounds) {
     return _mm_cvtsi128_si32(_mm256_castsi256_si128(_mm256_add_epi32(a, _mm256_add_epi32(e, i))));
 }
 
-/* Sums of products of four bytes, `rounds` times on 12 independent accumulators. The bytes are what the registers hold. */
+/* An instruction on 12 registers, each independent of the others. The operands are what the registers hold. */
 #define TWELVE_REGISTERS(prefix, r)                                                                               \
     prefix " %%" r "14, %%" r "15, %%" r "0\n\t" prefix " %%" r "14, %%" r "15, %%" r "1\n\t"                      \
     prefix " %%" r "14, %%" r "15, %%" r "2\n\t" prefix " %%" r "14, %%" r "15, %%" r "3\n\t"                      \
@@ -35,7 +35,19 @@ __attribute__((target("avx2"))) int32_t multiply_add(int64_t rounds) {
     prefix " %%" r "14, %%" r "15, %%" r "10\n\t" prefix " %%" r "14, %%" r "15, %%" r "11\n\t"
 #define VECTOR_REGISTERS "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11"
 
-/* 32 multiply-accumulates an instruction. */
+/* 16 products an instruction, which nothing collects: the multiplying ports and nothing else. */
+void multiply_pairs_16(int64_t rounds) {
+    for (int64_t round = 0; round < rounds; round++)
+        __asm__ volatile(TWELVE_REGISTERS("vpmaddwd", "ymm") ::: VECTOR_REGISTERS);
+}
+
+/* 32 products an instruction, which nothing collects. */
+void multiply_pairs_8(int64_t rounds) {
+    for (int64_t round = 0; round < rounds; round++)
+        __asm__ volatile(TWELVE_REGISTERS("vpmaddubsw", "ymm") ::: VECTOR_REGISTERS);
+}
+
+/* Sums of products of four bytes, 32 multiply-accumulates an instruction. */
 void dot_product_256(int64_t rounds) {
     for (int64_t round = 0; round < rounds; round++)
         __asm__ volatile(TWELVE_REGISTERS("%{vex%} vpdpbusd", "ymm") ::: VECTOR_REGISTERS);

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import limits
@@ -33,12 +33,14 @@ class PeerResult:
         microseconds: of one call.
         verdict: "exact", "rounding" or "wrong"; None where codes are not compared.
         wrong_share, largest_difference: as in verdict.Verdict.
+        is_held: False where it was to keep to AVX2 and did not; it is then in no ratio to the best peer.
     """
 
     microseconds: float
     verdict: str | None
     wrong_share: float | None
     largest_difference: int | None
+    is_held: bool = True
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,15 @@ class Line:
         return result.microseconds / self.microseconds if result else None
 
     def best(self, verdicts: Sequence[str | None] = (*RIGHT, "wrong", None)) -> tuple[str, float] | None:
-        """Name and ratio of the fastest peer that has one of the verdicts."""
-        names = [name for name, result in self.peers.items() if result.verdict in verdicts]
+        """Name and ratio of the fastest held peer that has one of the verdicts."""
+        names = [name for name, result in self.peers.items() if result.is_held and result.verdict in verdicts]
         ratios = {name: self.peers[name].microseconds / self.microseconds for name in names}
         return min(ratios.items(), key=lambda item: item[1]) if ratios else None
+
+    def without(self, names: Container[str]) -> Line:
+        """The same line with these peers marked as not held."""
+        peers = {name: replace(result, is_held=name not in names) for name, result in self.peers.items()}
+        return replace(self, peers=peers)
 
     def as_json(self) -> dict[str, Any]:
         """The fields, and the best peers."""

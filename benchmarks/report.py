@@ -25,12 +25,13 @@ _SHORT = {
 Before = Mapping[tuple[str, str, str, str, int], float]
 
 
-def print_report(lines: Sequence[Line], before: Before) -> None:
+def print_report(lines: Sequence[Line], before: Before, not_held: Mapping[str, str]) -> None:
     """A table for each suite, types, layout and number of threads, and a summary under each.
 
     Args:
         lines: in the order in which they were measured.
         before: key of a line -> microseconds of an earlier run.
+        not_held: peer -> sentence, as held.not_held returns them.
     """
     console = Console(width=WIDTH)
     ordered = sorted(lines, key=lambda line: (line.suite, line.types, line.layout, line.threads))
@@ -38,6 +39,8 @@ def print_report(lines: Sequence[Line], before: Before) -> None:
     for key in dict.fromkeys(map(_group, lines)):
         console.print(_table(groups[key], before))
         console.print(_summary(groups[key]))
+    for sentence in not_held.values():
+        console.print(sentence, markup=False, highlight=False)
 
 
 def _group(line: Line) -> tuple[str, str, str, int]:
@@ -61,7 +64,8 @@ def _table(lines: Sequence[Line], before: Before) -> Table:
         is_text = position == 0 or heading == "wrong"
         table.add_column(heading, justify="left" if is_text else "right", no_wrap=heading != "wrong")
     for line in lines:
-        wrong = [_short(name) for name, result in line.peers.items() if result.verdict == "wrong"]
+        held = {name: result for name, result in line.peers.items() if result.is_held}
+        wrong = [_short(name) for name, result in held.items() if result.verdict == "wrong"]
         shares = [line.copy_share] if is_elementwise else [line.port_share, line.read_share]
         table.add_row(
             line.name,
@@ -69,7 +73,7 @@ def _table(lines: Sequence[Line], before: Before) -> Table:
             f"{line.rate:.1f}",
             _named(line.best((*RIGHT, None))),
             _named(line.best()),
-            "all" if wrong and len(wrong) == len(line.peers) else " ".join(wrong),
+            "all" if wrong and len(wrong) == len(held) else " ".join(wrong),
             *map(_percent, shares),
             *([_number(speed_up(line, before))] if before else []),
         )
@@ -89,7 +93,10 @@ def _summary(lines: Sequence[Line]) -> str:
         mean = _number(geometric_mean(line.ratio(name) for line in present))
         time = sum(line.count * line.peers[name].microseconds for line in present)
         whole = _number(time / sum(line.count * line.microseconds for line in present))
-        rows.append(f"  {name:19} x {mean:>5}, all layers by their counts x {whole:>5}; {counts or 'not compared'}")
+        left_out = "" if all(line.peers[name].is_held for line in present) else "; not held, left out above"
+        rows.append(
+            f"  {name:19} x {mean:>5}, all layers by their counts x {whole:>5}; {counts or 'not compared'}{left_out}"
+        )
     for name in dict.fromkeys(name for line in lines for name in line.failures):
         texts = [line.failures[name] for line in lines if name in line.failures]
         rows.append(f"  {name} failed at {len(texts)} of {len(lines)}, with {texts[0].splitlines()[0][:60]!r}")

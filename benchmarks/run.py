@@ -15,10 +15,12 @@ import platform
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import evidence
+import held
 import isa_mask
 from measure import Line, measure
 from operands import LAYOUTS, TYPES
@@ -49,14 +51,15 @@ def main() -> int:
                 _say(f"absent: {name} (no module {PEERS[name].module} is installed)")
         for peer in peers:
             os.environ.update(peer.environment)
-        lines = _lines(work, peers, options)
-        facts = _facts(options, peers)
+        examined = _examine(work, peers)
+        lines = [line.without(examined["not_held"]) for line in _lines(work, peers, options)]
+        facts = {**_facts(options, peers), **examined}
     except (ShapeError, QCompileError) as error:
         parser.error(str(error))
     if options.json:
         print(json.dumps(as_json(lines, before, facts), indent=1))
     else:
-        print_report(lines, before)
+        print_report(lines, before, facts["not_held"])
     return 0
 
 
@@ -73,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--peers", type=_names(PEERS), default=list(PEERS), help=f"default: {','.join(PEERS)}")
     parser.add_argument(
         "--peers-isa", choices=["native", "avx2"], default="native",
-        help="avx2: the peers see a CPU without AVX-512 and AVX-VNNI (default: native)",
+        help="avx2: the peers see a CPU without AVX-512 and AVX-VNNI; one that uses them anyway is named and left "
+        "out of the ratios (default: native)",
     )  # fmt: skip
     parser.add_argument("--target", default="host", help="of our kernels (default: host)")
     parser.add_argument("--records", type=Path, metavar="FILE", help="tuning records for our kernels")
@@ -112,6 +116,20 @@ def _restart(peers: list[Peer]) -> int:
         for peer in peers:
             environment.update(peer.avx2_environment)
         return subprocess.run([sys.executable, *sys.orig_argv[1:]], env=environment, check=False).returncode
+
+
+def _examine(work: list[Case], peers: list[Peer]) -> dict[str, Any]:
+    """What the peers do behind the mask, which of them it does not hold, and which could not be examined."""
+    if not isa_mask.is_on():
+        return {"not_held": {}, "not_examined": {}, "evidence": []}
+    _say("examining whether the peers keep to AVX2")
+    seen, not_examined = evidence.gather(work, peers)
+    not_held = held.not_held(seen)
+    for name, error in not_examined.items():
+        _say(f"{name} could not be examined: {error}")
+    for sentence in not_held.values():
+        _say(sentence)
+    return {"not_held": not_held, "not_examined": not_examined, "evidence": [asdict(entry) for entry in seen]}
 
 
 def _lines(work: list[Case], peers: list[Peer], options: argparse.Namespace) -> list[Line]:

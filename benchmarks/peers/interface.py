@@ -42,6 +42,8 @@ class Peer:
         prepare: (operator, values of all of its tensors, threads) -> what is timed.
         objects: patterns, from the module's folder, of the shared objects that ask the CPU what it can do.
         avx2_environment: documented switches that restrict it to AVX2, for what does not ask there.
+        saturates_on_avx2: keys of operands.TYPES for which its kernels for AVX2 are documented to saturate; right sums
+            of the largest codes then show that other kernels ran.
         environment: variables that keep its threads from spinning after a call, when another one is timed.
     """
 
@@ -52,6 +54,7 @@ class Peer:
     prepare: Callable[[Operator, Values, int], Prepared]
     objects: tuple[str, ...] = ()
     avx2_environment: Mapping[str, str] = field(default_factory=dict)
+    saturates_on_avx2: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property

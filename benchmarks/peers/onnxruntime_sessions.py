@@ -140,6 +140,8 @@ def _peer(name: str, supports: Callable[[Operator], bool], precise: bool) -> Pee
         supports,
         partial(_prepare, precise),
         objects=("capi/onnxruntime_pybind11_state*.so",),
+        # documentation: "Quantize ONNX Models", on U8S8; weights turned into uint8 are what it advises against it
+        saturates_on_avx2=() if precise else ("u8s8",),
     )
 
 

@@ -111,4 +111,6 @@ OPENVINO = Peer(
     _prepare,
     objects=("libs/libopenvino.so.*", "libs/libopenvino_intel_cpu_plugin.so"),
     avx2_environment={"ONEDNN_MAX_CPU_ISA": "AVX2"},
+    # documentation: "Saturation (overflow) Issue Workaround"
+    saturates_on_avx2=("u8s8",),
 )

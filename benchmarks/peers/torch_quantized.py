@@ -100,9 +100,12 @@ def _peer(engine: str) -> Peer:
         ("torch",),
         _supports,
         partial(_prepare, engine),
-        # cpuinfo, which fbgemm asks; ATen's own kernels and oneDNN have switches
-        objects=("lib/libc10.so",),
+        # cpuinfo, which fbgemm asks; builds that have it in both use the one of libtorch.so. ATen's own kernels and
+        # oneDNN have switches.
+        objects=("lib/libc10.so", "lib/libtorch.so"),
         avx2_environment={"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+        # fbgemm: genU8I8S32FMA of CodeGenHelpers.h is vpmaddubsw; oneDNN: "Nuances of int8 Computations"
+        saturates_on_avx2=("u8s8",),
         environment={"OMP_WAIT_POLICY": "PASSIVE"},
     )
 

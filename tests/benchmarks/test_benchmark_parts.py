@@ -175,7 +175,7 @@ def test_a_peer_that_fails_is_reported_and_the_others_are_measured(capsys: pytes
     line = part("measure").measure(case, 1, [broken, peers.PEERS["onnxruntime"]], 1, "host", {})
     assert line.failures == {"broken": "ZeroDivisionError: division by zero"}
     assert line.peers["onnxruntime"].verdict == "exact"
-    part("report").print_report([line], {})
+    part("report").print_report([line], {}, {})
     assert "broken failed at 1 of 1, with 'ZeroDivisionError" in capsys.readouterr().out
 
 

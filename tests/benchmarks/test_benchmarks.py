@@ -93,10 +93,12 @@ def test_peers_that_see_avx2_only(tmp_path: Path) -> None:
     result = masked["lines"][0]["peers"]["onnxruntime"]
     assert result["verdict"] == "wrong"
     assert result["wrong_share"] > 0.02
+    assert {entry["is_right"] for entry in masked["evidence"]} == {False}
     if {"avx512vnni", "avxvnni"} & cpu_features.features():
         native = json.loads(run(*command).stdout)
         assert native["masked"] == []
         assert native["lines"][0]["peers"]["onnxruntime"]["verdict"] == "exact"
+        assert (native["not_held"], native["evidence"]) == ({}, [])
 
 
 @pytest.mark.skipif(bool(LATER_FEATURES & cpu_features.features()), reason="this CPU has something to hide")
@@ -133,8 +135,12 @@ def line(name: str, verdict: str) -> dict[str, Any]:
 
 def test_chart(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib, which draws the chart, is not installed")
-    document = {"cpu": "a CPU", "target": "x86_64-avx2", "peers_isa": "avx2"}
-    document["lines"] = [line("3x3", "exact"), line("1x64x32", "wrong")]  # type: ignore[assignment]
+    lines = [line("3x3", "exact"), line("1x64x32", "wrong")]
+    lines[0]["peers"]["torch-fbgemm"] = {**lines[0]["peers"]["onnxruntime"], "is_held": False}
+    document = {
+        "cpu": "a CPU", "target": "x86_64-avx2", "peers_isa": "avx2", "lines": lines,
+        "not_held": {"torch-fbgemm": "a sentence"},
+    }  # fmt: skip
     results = tmp_path / "results.json"
     results.write_text(json.dumps(document))
     charts = [tmp_path / "one.svg", tmp_path / "two.svg"]
@@ -144,6 +150,7 @@ def test_chart(tmp_path: Path) -> None:
     assert charts[1].read_text() == text
     for words in ("1x64x32", "ONNX Runtime", "results are wrong", "a CPU, target x86_64-avx2", "peers restricted"):
         assert words in text
+    assert text.count("PyTorch fbgemm") == text.count("(without PyTorch fbgemm: not held)") == 1
     failed = run("benchmarks/chart.py", str(results), "-o", str(charts[0]), "--suite", "resnet50", status=1)
     assert "no line of the suite 'resnet50'" in failed.stderr
 
