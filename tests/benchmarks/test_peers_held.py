@@ -13,7 +13,7 @@ import pytest
 from qcompile.reference import evaluate
 from qcompile.runtime import cpu_features
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "benchmarks"
 LIMITS = {"vpmaddwd alone": 100.0, "vpmaddubsw alone": 200.0}
 SENTENCE = "some is not held by the mask: {}; left out of the ratios"
 
