@@ -124,6 +124,7 @@ def compile(
     *,
     records: RecordPaths | None = ...,
     requantize: str = ...,
+    overflow: str = ...,
     progress: Progress | None = ...,
 ) -> Kernel: ...
 
@@ -136,6 +137,7 @@ def compile(
     *,
     records: RecordPaths | None = ...,
     requantize: str = ...,
+    overflow: str = ...,
     input_shapes: Mapping[str, Sequence[int]] | None = ...,
     progress: Progress | None = ...,
 ) -> Bundle: ...
@@ -148,6 +150,7 @@ def compile(
     *,
     records: RecordPaths | None = None,
     requantize: str = "float32",
+    overflow: str = "warn",
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     progress: Progress | None = None,
 ) -> Kernel | Bundle:
@@ -161,6 +164,8 @@ def compile(
             their order or by their names. Models bring their own.
         records: file of records that `tune` wrote, or several; earlier ones decide first.
         requantize: the arithmetic of the last stage; "float32" is the only one of this version.
+        overflow: where the int32 sums of some inputs can overflow, as far as the constants tell, "warn" warns and
+            "error" raises; see docs/numerics.md.
         input_shapes: shapes of a model's inputs, for those with dynamic dimensions.
         progress: called before each kernel and at the end.
 
@@ -168,7 +173,11 @@ def compile(
         A Kernel for one operator, a Bundle otherwise.
 
     Raises:
-        QCompileError: a subclass says what is wrong.
+        AccumulatorOverflowError: int32 sums can overflow, and `overflow` is "error".
+        QCompileError: another subclass says what is wrong.
+
+    Warns:
+        AccumulatorOverflowWarning: int32 sums can overflow, and `overflow` is "warn"; they then wrap modulo 2^32.
     """
     if requantize not in REQUANTIZE_VARIANTS:
         accepted = ", ".join(map(repr, REQUANTIZE_VARIANTS))
@@ -177,12 +186,12 @@ def compile(
         if constants is not None:
             raise InvalidTensorError("constants= is for operators; a model brings its own.")
         requests = read_file(operators, input_shapes).requests
-        return compile_requests(requests, target, records=records, progress=progress)
+        return compile_requests(requests, target, records=records, overflow=overflow, progress=progress)
     if input_shapes is not None:
         raise InvalidTensorError("input_shapes= is for ONNX models; an operator has its shapes.")
     single = isinstance(operators, Operator)
     requests = requests_of_operators(operators, constants)
-    bundle = compile_requests(requests, target, records=records, single=single, progress=progress)
+    bundle = compile_requests(requests, target, records=records, overflow=overflow, single=single, progress=progress)
     return next(iter(bundle)) if single else bundle
 
 
@@ -191,6 +200,7 @@ def compile_requests(
     target: str | Sequence[str],
     *,
     records: RecordPaths | None = None,
+    overflow: str = "warn",
     single: bool = False,
     progress: Progress | None = None,
 ) -> Bundle:
@@ -205,7 +215,7 @@ def compile_requests(
         )
     targets = resolve_targets(target)
     c_compiler()  # raises before the long work rather than after it
-    checked = [replace(request, constants=_checked_constants(request)) for request in requests]
+    checked = [replace(request, constants=_checked_constants(request, overflow)) for request in requests]
     files = load_records(records)
     facts = [facts_of(request.operator, request.constants) for request in checked]
     work = [
@@ -274,10 +284,10 @@ def load_records(paths: RecordPaths | None) -> list[schedule_records.RecordFile]
     return [schedule_records.load(path) for path in several]
 
 
-def _checked_constants(request: Request) -> Mapping[str, Any]:
+def _checked_constants(request: Request, overflow_answer: str) -> Mapping[str, Any]:
     values = canonical_values(request.operator, request.constants)
     request.operator.check_values(values)
-    overflow.check(request.operator, values, request.name)
+    overflow.check(request.operator, values, request.name, overflow_answer)
     if all(tensor.name in values for tensor in request.operator.tensors):
         raise InvalidTensorError(
             f"Kernel {request.name!r} has nothing left to compute: all its tensors are constants.",
