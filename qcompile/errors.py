@@ -44,7 +44,7 @@ class InvalidQuantizationError(QCompileError, ValueError):
 
 
 class AccumulatorOverflowError(QCompileError, ValueError):
-    """The constants prove that an int32 accumulator overflows."""
+    """An int32 accumulator can overflow for some inputs, and `overflow="error"` forbids it."""
 
 
 class UnknownNameError(QCompileError, KeyError):
@@ -123,7 +123,7 @@ class QCompileWarning(UserWarning):
 
 
 class AccumulatorOverflowWarning(QCompileWarning):
-    """An int32 accumulator may overflow for some inputs; it then wraps modulo 2^32."""
+    """An int32 accumulator can overflow for some inputs; it then wraps modulo 2^32."""
 
 
 class CacheWarning(QCompileWarning):

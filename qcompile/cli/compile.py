@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", "path", required=True, metavar="OUT.qcb", help="The bundle.")
 @input_shape_option()
 @records_option("File of records that `qcompile tune` wrote; repeatable, earlier ones decide first.")
+@click.option("--overflow", type=click.Choice(["warn", "error"]), default="warn", show_default=True,
+              help="What to do where int32 sums can overflow for some inputs.")  # fmt: skip
 @json_option()
 def command(
     source: str,
@@ -39,6 +41,7 @@ def command(
     path: str,
     input_shapes: dict[str, tuple[int, ...]],
     records: tuple[str, ...],
+    overflow: str,
     as_json: bool,
 ) -> None:
     """Compile a model, or a list of operators, into a bundle."""
@@ -50,7 +53,9 @@ def command(
     check_writable(path, "The output", (source,))  # before the long work rather than after it
     content = requests.read_file(source, input_shapes)
     with output.progress("compiling") as progress:
-        bundle = compile_requests(content.requests, targets or ("host",), records=records, progress=progress)
+        bundle = compile_requests(
+            content.requests, targets or ("host",), records=records, overflow=overflow, progress=progress
+        )
     bundle.save(path)
     size, seconds = Path(path).stat().st_size, time.perf_counter() - start
     if as_json:

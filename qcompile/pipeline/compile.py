@@ -13,8 +13,8 @@ from ..backends.interface import Code, Hardware
 from ..backends.targets import resolve
 from ..bundle.assemble import BundledKernel, assemble
 from ..bundle.manifest import REQUANTIZE_VARIANTS, VariantEntry
-from ..constants import overflow
 from ..constants.facts import facts_of
+from ..constants.overflow import check
 from ..errors import InvalidOperatorError, InvalidTensorError, RecordsWarning, UnsupportedError
 from ..frontends.requests import Request, requests_of
 from ..planning import Plan, find
@@ -44,6 +44,7 @@ def compile(
     *,
     records: Paths | None = ...,
     requantize: str = ...,
+    overflow: str = ...,
     progress: Progress | None = ...,
 ) -> Kernel: ...
 
@@ -56,6 +57,7 @@ def compile(
     *,
     records: Paths | None = ...,
     requantize: str = ...,
+    overflow: str = ...,
     input_shapes: Mapping[str, Sequence[int]] | None = ...,
     progress: Progress | None = ...,
 ) -> Bundle: ...
@@ -68,6 +70,7 @@ def compile(
     *,
     records: Paths | None = None,
     requantize: str = "float32",
+    overflow: str = "warn",
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     progress: Progress | None = None,
 ) -> Kernel | Bundle:
@@ -81,6 +84,8 @@ def compile(
             their order or by their names. Models bring their own.
         records: file of records that `tune` wrote, or several; earlier ones decide first.
         requantize: the arithmetic of the last stage; "float32" is the only one of this version.
+        overflow: where the int32 sums of some inputs can overflow, as far as the constants tell, "warn" warns and
+            "error" raises; see docs/numerics.md.
         input_shapes: shapes of a model's inputs, for those with dynamic dimensions.
         progress: called before each kernel and at the end.
 
@@ -88,7 +93,11 @@ def compile(
         A Kernel for one operator, a Bundle otherwise.
 
     Raises:
-        QCompileError: a subclass says what is wrong.
+        AccumulatorOverflowError: int32 sums can overflow, and `overflow` is "error".
+        QCompileError: another subclass says what is wrong.
+
+    Warns:
+        AccumulatorOverflowWarning: int32 sums can overflow, and `overflow` is "warn"; they then wrap modulo 2^32.
     """
     if requantize not in REQUANTIZE_VARIANTS:
         accepted = ", ".join(map(repr, REQUANTIZE_VARIANTS))
@@ -96,7 +105,7 @@ def compile(
     requests = requests_of(operators, constants, input_shapes)
     single = isinstance(operators, Operator)
     bundle = compile_requests(
-        requests, target, records=records, requantize=requantize, single=single, progress=progress
+        requests, target, records=records, requantize=requantize, overflow=overflow, single=single, progress=progress
     )
     return next(iter(bundle)) if single else bundle
 
@@ -107,6 +116,7 @@ def compile_requests(
     *,
     records: Paths | None = None,
     requantize: str = REQUANTIZE_VARIANTS[0],
+    overflow: str = "warn",
     single: bool = False,
     progress: Progress | None = None,
 ) -> Bundle:
@@ -122,7 +132,7 @@ def compile_requests(
     targets = resolve(target)
     for hardware in targets:
         check_compiler(hardware)  # raises before the long work rather than after it
-    checked = [replace(request, constants=_checked_constants(request)) for request in requests]
+    checked = [replace(request, constants=_checked_constants(request, overflow)) for request in requests]
     files = load_each(records)
     jobs = [
         [Job(request.name, _plan(request, hardware, files), requantize) for request in checked] for hardware in targets
@@ -191,10 +201,10 @@ def compile_candidate(request: Request, plan: Plan) -> tuple[Bundle, str]:
     return bundle, digest(code.content)
 
 
-def _checked_constants(request: Request) -> Mapping[str, Any]:
+def _checked_constants(request: Request, overflow: str) -> Mapping[str, Any]:
     values = canonical_values(request.operator, request.constants)
     request.operator.check_values(values)
-    overflow.check(request.operator, values, request.name)
+    check(request.operator, values, request.name, overflow)
     if all(tensor.name in values for tensor in request.operator.tensors):
         raise InvalidTensorError(
             f"Kernel {request.name!r} has nothing left to compute: all its tensors are constants.",

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from qcompile.backends.cpu import features as cpu_features
 from qcompile.reference import evaluate
-from qcompile.runtime import cpu_features
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 LIMITS = {"vpmaddwd alone": 100.0, "vpmaddubsw alone": 200.0}

@@ -70,6 +70,28 @@ def test_foreign_file(cli: Cli, tmp_path: Path, name: str, word: str) -> None:
     check_failure(cli("compile", tmp_path / name, "-o", tmp_path / "out.qcb"), "error: ", name, word)
 
 
+LONG = """
+[[kernel]]
+name = "long"
+operator = "MatrixMultiplyInteger"
+a = {shape = [1, 140000], dtype = "uint8"}
+b = {shape = [140000, 1], dtype = "uint8"}
+"""
+
+
+def test_sums_that_may_overflow(cli: Cli, tmp_path: Path) -> None:
+    source, path = tmp_path / "long.toml", tmp_path / "out.qcb"
+    source.write_text(LONG)
+    compile_it = ["compile", source, "--target", "x86_64", "-o", path]
+    check_failure(cli(*compile_it, "--overflow", "error"), "error: Kernel 'long'", "may overflow", "given", "remedy")
+    check_failure(cli(*compile_it, "--overflow", "wrap"), "'--overflow'", "'warn', 'error'")
+    assert not path.exists()
+    for arguments in ([], ["--overflow", "warn"]):
+        result = cli(*compile_it, *arguments)
+        assert result.exit_code == 0, result.output
+        assert "warning: Kernel 'long': the int32 accumulator may overflow: 140000 products" in result.stderr
+
+
 def test_unknown_target(cli: Cli, operators: Path, tmp_path: Path) -> None:
     result = cli("compile", operators, "--target", "pdp11", "-o", tmp_path / "out.qcb")
     check_failure(result, "error: Unknown target", "'pdp11'", "x86_64-avx2")
