@@ -1,0 +1,1 @@
+"""Tests of what belongs to the machine."""
