@@ -16,7 +16,7 @@ from ..errors import NotApplicable
 from ..spec import Convolution, MatrixMultiply, Operator
 from . import cpu_accumulate
 from .cpu_accumulate import KNOBS, check_wide
-from .cpu_tile import form_of
+from .cpu_tile import Limits, form_of
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
     import tvm
@@ -52,7 +52,7 @@ def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...
 
 def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
     """Groups of four input channels, panels of several vectors."""
-    return form_of(operator, hardware.facts.int32_lanes, _QUADS, knobs, raw_data=True)
+    return form_of(operator, hardware.facts.int32_lanes, _QUADS, knobs, Limits.costs_of(hardware.facts), raw_data=True)
 
 
 def schedule(

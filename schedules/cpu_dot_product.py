@@ -49,7 +49,7 @@ def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...
 
 def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
     """Groups of four input channels, panels of several vectors."""
-    limits = Limits(hardware.facts.vector_registers, hardware.facts.products_in_flight)
+    limits = Limits.of(hardware.facts)
     return form_of(
         operator,
         hardware.facts.int32_lanes,

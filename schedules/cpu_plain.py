@@ -15,7 +15,7 @@ from ..constants.facts import Facts
 from ..spec import Convolution, DynamicQuantizeLinear, MatrixMultiply, Operator
 from . import cpu_accumulate
 from .cpu_moves import block_names, keep_scalars_in_registers
-from .cpu_tile import form_of
+from .cpu_tile import Limits, form_of
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
     import tvm
@@ -47,7 +47,7 @@ def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts
     """Lanes of one int32 vector; elementwise four of them, which fill a vector of codes."""
     lanes = hardware.facts.int32_lanes
     if isinstance(operator, (Convolution, MatrixMultiply)):
-        return form_of(operator, lanes, 1, knobs)
+        return form_of(operator, lanes, 1, knobs, Limits.costs_of(hardware.facts))
     return ElementwiseForm(4 * lanes)
 
 

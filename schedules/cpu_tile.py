@@ -4,30 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..compute.form import AccumulateForm
 from ..compute.geometry import row_positions
 from ..spec import Convolution, MatrixMultiply, Operator
 
-#: Share of the time of a multiply-accumulate that loading a vector of the filter adds, and an input for all lanes.
-FILTER_COST, INPUT_COST = 0.21, 0.16
-
 
 @dataclass(frozen=True)
 class Limits:
-    """What a register tile has to keep to, beside the number of its sums.
+    """What a register tile has to keep to, beside the number of its sums, and what its operands cost.
 
     Args:
+        filter_load_cost: share of the time of a multiply-accumulate that loading a vector of the filter adds.
+        input_load_cost: the same, of an input for all lanes.
         registers: that hold the sums and, as the operands come in the better order, all inputs of a step and a vector
             of the filter, or all its vectors of the filter and an input.
         in_flight: sums that are worked on at a time; fewer wait for each other.
     """
 
+    filter_load_cost: float
+    input_load_cost: float
     registers: int = 1 << 16
     in_flight: int = 1
 
+    @classmethod
+    def costs_of(cls, facts: Any) -> Limits:
+        """The costs of a target's loads, without further limits."""
+        return cls(facts.filter_load_cost, facts.input_load_cost)
 
-NO_LIMITS = Limits()
+    @classmethod
+    def of(cls, facts: Any) -> Limits:
+        """The costs and limits of a target."""
+        return cls(facts.filter_load_cost, facts.input_load_cost, facts.vector_registers, facts.products_in_flight)
 
 
 def extents_of(operator: Convolution | MatrixMultiply) -> tuple[int, int]:
@@ -37,9 +46,7 @@ def extents_of(operator: Convolution | MatrixMultiply) -> tuple[int, int]:
     return row_positions(operator), operator.output_channels // operator.group_count
 
 
-def register_tile(
-    positions: int, vectors: int, knobs: Mapping[str, int], limits: Limits = NO_LIMITS
-) -> tuple[int, int]:
+def register_tile(positions: int, vectors: int, knobs: Mapping[str, int], limits: Limits) -> tuple[int, int]:
     """Output positions and vectors of output channels that are summed up together.
 
     The knobs decide; where one is 0, the shape that computes the fewest sums beyond the operator's, weighed with the
@@ -56,7 +63,8 @@ def register_tile(
         tile, together = shape
         computed = -(-positions // tile) * tile * -(-vectors // together) * together
         waiting = max(1.0, limits.in_flight / (tile * together))
-        return computed * waiting * (1 + FILTER_COST / tile + INPUT_COST / together), -tile * together
+        loads = limits.filter_load_cost / tile + limits.input_load_cost / together
+        return computed * waiting * (1 + loads), -tile * together
 
     tiles = [min(knobs["tile"], positions)] if knobs["tile"] else range(1, min(positions, 7) + 1)
     panels = [min(knobs["vectors"], vectors)] if knobs["vectors"] else range(1, min(vectors, 8) + 1)
@@ -70,7 +78,7 @@ def register_tile(
 
 
 def form_of(
-    operator: Operator, lanes: int, pairs: int, knobs: Mapping[str, int], limits: Limits = NO_LIMITS, **choices: bool
+    operator: Operator, lanes: int, pairs: int, knobs: Mapping[str, int], limits: Limits, **choices: bool
 ) -> AccumulateForm:
     """The arrangement with the register tile of an operator.
 

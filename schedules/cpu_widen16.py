@@ -15,7 +15,7 @@ from ..errors import NotApplicable
 from ..spec import Convolution, MatrixMultiply, Operator
 from . import cpu_accumulate
 from .cpu_accumulate import KNOBS, check_wide
-from .cpu_tile import form_of
+from .cpu_tile import Limits, form_of
 
 if TYPE_CHECKING:  # TVM takes seconds to import, and choosing a rule does not need it
     import tvm
@@ -44,7 +44,9 @@ def space(operator: Operator, hardware: Hardware) -> Mapping[str, tuple[int, ...
 def form(operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
     """Pairs of input channels, panels of several vectors."""
     raw_weights = isinstance(operator, MatrixMultiply) and operator.rows <= knobs["raw_rows"]
-    return form_of(operator, hardware.facts.int32_lanes, _PAIRS, knobs, raw_weights=raw_weights)
+    return form_of(
+        operator, hardware.facts.int32_lanes, _PAIRS, knobs, Limits.costs_of(hardware.facts), raw_weights=raw_weights
+    )
 
 
 def schedule(

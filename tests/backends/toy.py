@@ -28,7 +28,7 @@ from qcompile.compute.form import ElementwiseForm
 from qcompile.constants.facts import Facts
 from qcompile.errors import BundleError, QCompileError
 from qcompile.reference import evaluate
-from qcompile.schedules.cpu_tile import form_of
+from qcompile.schedules.cpu_tile import Limits, form_of
 from qcompile.spec import Convolution, MatrixMultiply, Operator
 from qcompile.spec.serialization import from_dictionary
 
@@ -191,7 +191,7 @@ class ToyRule(ModuleType):
     def form(self, operator: Operator, hardware: Hardware, knobs: Mapping[str, int], facts: Facts) -> Any:
         """Any that the tensor expressions know."""
         if isinstance(operator, (Convolution, MatrixMultiply)):
-            return form_of(operator, 4, 1, {"tile": 1, "vectors": 1, "accumulators": 1})
+            return form_of(operator, 4, 1, {"tile": 1, "vectors": 1, "accumulators": 1}, Limits(0.2, 0.2))
         return ElementwiseForm(4)
 
     def schedule(
