@@ -28,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "tvm_versions": {"errors"},
     "cache": {"errors", "files", "resources"},
     "facts": {"spec"},
+    "difference": {"spec"},
     "compute": {"errors", "spec"},
     "catalogue": {"errors", "spec", "compute"},
     "schedules": {"errors", "spec", "compute", "facts", "hardware", "intrinsics"},
@@ -48,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "requests": {"errors", "spec", "cache", "frontends"},
     "frontends": {"errors", "files", "runtime", "spec", "reference"},
-    "verification": {"errors", "spec", "reference", "runtime"},
+    "verification": {"difference", "errors", "spec", "reference", "runtime"},
     "timing": {"errors", "spec", "runtime", "verification"},
     "tuning": {
         "__init__", "errors", "facts", "hardware", "pipeline", "process", "records", "reference", "requests", "runtime",
