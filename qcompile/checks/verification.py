@@ -17,6 +17,7 @@ from ..reference.random_values import kernel_values
 from ..runtime.kernel import Kernel
 from ..runtime.loader import Bundle, load_bundle
 from ..runtime.places import parse_emulate
+from .difference import axes_of, describe_pattern
 
 Array = npt.NDArray[Any]
 
@@ -31,7 +32,8 @@ class Verification:
         rounds: draws of random tensors.
         elements: output elements that were compared.
         wrong: how many of them differ from the reference.
-        detail: where the first difference is and what surrounds it; "" where there is none.
+        detail: where the first difference is, what surrounds it, and which indices of each axis are wrong; "" where
+            there is none.
         emulated_cpu: the CPU model that was emulated; "" where the kernel ran natively.
         failure: why it gave no result: what it did that it must not do, or what it reported; "" where it gave one.
     """
@@ -116,7 +118,7 @@ def verify_kernel(kernel: Kernel, rounds: int, seed: int) -> Verification:
             different = differing(right, output)
             elements += right.size
             wrong += int(different.sum())
-            detail = detail or describe_difference(name, right, output)
+            detail = detail or describe_difference(name, right, output, kernel)
     variant = kernel.variant
     return Verification(kernel.name, variant.target, rounds, elements, wrong, detail, variant.emulated_cpu, failure)
 
@@ -135,16 +137,28 @@ def differing(expected: Array, actual: Array) -> npt.NDArray[np.bool_]:
     return different
 
 
-def describe_difference(name: str, expected: Array, actual: Array) -> str:
-    """Says how many elements differ, where the first one is and what surrounds it; "" where none differs."""
+def describe_difference(name: str, expected: Array, actual: Array, kernel: Kernel | None = None) -> str:
+    """Says how many elements differ, where the first one is and what surrounds it, and which indices are wrong.
+
+    Args:
+        name: of the output.
+        expected: its elements.
+        actual: what a kernel returned, of the same shape and dtype.
+        kernel: which names the axes, and has the lengths of tiles; axes have numbers without it.
+
+    Returns:
+        One line of at most 1024 characters; "" where none differs.
+    """
     different = differing(expected, actual)
     if not different.any():
         return ""
     flat = int(np.argmax(different.ravel()))
     place = tuple(int(index) for index in np.unravel_index(flat, expected.shape)) if expected.shape else ()
     around = slice(max(0, flat - 3), flat + 4)
+    axes = axes_of(expected.ndim, kernel.operator, kernel.variant.knobs) if kernel else axes_of(expected.ndim)
+    pattern = describe_pattern(different, axes)
     return (
         f"{name}: {int(different.sum())} of {expected.size} elements of shape {list(expected.shape)} differ; the first "
         f"at {list(place)}: expected {expected.ravel()[flat]}, got {actual.ravel()[flat]}; around it expected "
-        f"{expected.ravel()[around].tolist()}, got {actual.ravel()[around].tolist()}"
+        f"{expected.ravel()[around].tolist()}, got {actual.ravel()[around].tolist()}{pattern and f'; {pattern}'}"
     )

@@ -81,7 +81,7 @@ class Runner:
             draw.poison()
             kernel(out=draw.outputs, num_threads=threads, **draw.inputs)
             for (name, right), output in zip(draw.expected.items(), draw.outputs, strict=True):
-                detail = describe_difference(name, right, output)
+                detail = describe_difference(name, right, output, kernel)
                 if detail:
                     return detail
         return ""

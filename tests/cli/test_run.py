@@ -159,6 +159,7 @@ def test_verify_a_wrong_kernel(cli: Cli, bundle: Path, monkeypatch: pytest.Monke
         "conv for x86_64: output: 1 of 240 elements of shape [1, 8, 6, 5] differ; the first at [0, 2, 1, 3]"
         in result.stdout
     )
+    assert "; along channel: only 2; along row: only 1; along column: only 3\n" in result.stdout
     assert result.stdout.endswith("\n1 of 2 kernels exact, 1 wrong\n")
     result = cli("verify", bundle, "--json")
     assert result.exit_code == 1
