@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ..reference.random_values import kernel_values
 from ..runtime.kernel import Kernel
 from ..spec import Convolution, MatrixMultiply, Operator
+
+_LEAST_CALLS = 5
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,12 @@ def _time_kernel(kernel: Kernel, threads: int, seconds: float, seed: int) -> Tim
     inputs = {tensor.name: values[tensor.name] for tensor in kernel.inputs}
     outputs = [np.empty(tensor.shape, tensor.dtype) for tensor in kernel.outputs]
 
-    samples = time_kernel(kernel, outputs, threads, inputs, seconds)
+    def sample() -> float:
+        return kernel.time(out=outputs, num_threads=threads, **inputs)
+
+    sample()  # a warm-up
+    sample()
+    samples = samples_of(sample, seconds, _LEAST_CALLS)
     median = statistics.median(samples)
     return Timing(
         kernel.name,
@@ -92,42 +98,6 @@ def _time_kernel(kernel: Kernel, threads: int, seconds: float, seed: int) -> Tim
         kernel.operator.operations,
         unit_of(kernel.operator),
     )
-
-
-def time_kernel(
-    kernel: Kernel,
-    outputs: Sequence[Any],
-    threads: int,
-    inputs: Mapping[str, Any],
-    seconds: float,
-    least: int = 5,
-) -> list[float]:
-    """Seconds of each call of a kernel, after a warm-up, for about `seconds` in all and `least` calls at least."""
-
-    def sample() -> float:
-        return kernel.time(out=outputs, num_threads=threads, **inputs)
-
-    sample()
-    sample()
-    return samples_of(sample, seconds, least)
-
-
-def time_calls(call: Callable[[], None], seconds: float, least: int = 5) -> list[float]:
-    """Seconds of each call, after a warm-up, for about `seconds` in all and `least` calls at least."""
-    call()
-    call()
-    return samples_of(timed(call), seconds, least)
-
-
-def timed(call: Callable[[], None]) -> Callable[[], float]:
-    """A function that makes the call and returns the seconds that it took."""
-
-    def sample() -> float:
-        start = time.perf_counter()
-        call()
-        return time.perf_counter() - start
-
-    return sample
 
 
 def samples_of(sample: Callable[[], float], seconds: float, least: int) -> list[float]:

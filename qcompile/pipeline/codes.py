@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 #: files and folders of the package, relative to it, that determine code whatever the backend
 _SOURCES = (
-    "spec", "compute", "intrinsics", "schedules", "catalogue.py", "errors.py", "pipeline/codes.py",
+    "spec", "compute", "intrinsics", "schedules", "catalogue.py", "pipeline/codes.py",
     "backends/interface.py",
 )  # fmt: skip
 

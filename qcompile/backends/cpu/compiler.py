@@ -46,7 +46,7 @@ class CpuCompiler:
     def source_paths(self) -> Sequence[str]:
         """What determines object files; linking has keys of its own."""
         folder = "backends/cpu"
-        return tuple(f"{folder}/{name}.py" for name in ("lowering", "llvm", "x86", "aarch64", "facts"))
+        return tuple(f"{folder}/{name}.py" for name in ("compiler", "lowering", "llvm", "x86", "aarch64", "facts"))
 
 
 compiler = CpuCompiler()

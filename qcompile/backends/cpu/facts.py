@@ -95,7 +95,7 @@ _FIELDS = {
     "filter_load_cost": Field(float, 0.21, low=0, high=16),
     "input_load_cost": Field(float, 0.16, low=0, high=16),
 }
-#: fields of this table that stood at the top level of target files before version 0.2
+#: fields that people look for at the top level of a target file
 MOVED_FIELDS = ("architecture", "required_features", "vector_bits", "vector_registers", "emulated_cpu")
 
 
